@@ -1,0 +1,1 @@
+"""Checkpoints to GGUF: target and drafter are converted, quantised and checked together."""
