@@ -1,0 +1,1 @@
+"""Decoding without llama.cpp: slots, drafts, verification, sampling and their statistics."""

@@ -1,0 +1,231 @@
+"""What the engine asks of a target and a drafter, and fakes of both for tests.
+
+The engine never sees llama.cpp. It decodes rows, reads logits and hidden rows, and cuts the KV
+cache through the two protocols below. :class:`FakeTarget` and :class:`FakeDrafter` implement them
+in a few lines of numpy, so that a caller can test everything above a forward pass without a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemmtp.errors import EngineError, GemmtpError
+
+Floats = NDArray[np.float32]
+Tokens = NDArray[np.int32]
+
+
+class Row(NamedTuple):
+    """One token of one sequence in a decode.
+
+    ``position`` is counted from 0 in its slot. ``output`` asks for logits and a hidden row.
+    """
+
+    slot: int
+    token: int
+    position: int
+    output: bool
+
+
+class ContextFullError(EngineError):
+    """The KV cache has no cell left for the rows of a decode."""
+
+
+class Target(Protocol):
+    """The model whose text is produced, with its KV cache.
+
+    ``n_ctx`` is the number of positions one slot may hold, ``max_rows`` the most rows of one
+    decode, ``max_outputs`` the most output rows of one decode, ``window`` the sliding-attention
+    window (0 when every layer attends to everything). ``native_seconds`` is the time spent inside
+    the library that computes, so that the loop's own cost can be told apart.
+    """
+
+    n_ctx: int
+    n_vocab: int
+    n_embd: int
+    n_slots: int
+    max_rows: int
+    max_outputs: int
+    window: int
+    native_seconds: float
+
+    def decode(self, rows: Sequence[Row]) -> None:
+        """Run one forward pass; raises :class:`ContextFullError` with the cache as it was."""
+
+    def decode_media(self, slot: int, embeddings: Floats, position: int, causal: bool) -> None:
+        """Decode ``embeddings`` float32[n, d] at ``position``.. as image or audio rows."""
+
+    def logits(self, i: int) -> Floats:
+        """float32[n_vocab] of the i-th output row, a writable view valid until the next decode."""
+
+    def hidden(self, i: int) -> Floats:
+        """float32[d], the state after the final norm, a view valid until the next decode."""
+
+    def remove(self, slot: int, from_position: int) -> None:
+        """Forget ``from_position`` and everything after it."""
+
+    def copy(self, source: int, target: int) -> None:
+        """Let ``target`` hold what ``source`` holds (cells are shared, not duplicated)."""
+
+    def held(self, slot: int) -> range:
+        """The positions every layer still holds; shorter than the text once the window moved."""
+
+    def checkpoint(self, slot: int) -> bytes:
+        """The sliding-window part of the slot's cache."""
+
+    def restore(self, slot: int, checkpoint: bytes) -> None:
+        """Bring a :meth:`checkpoint` back; later positions must have been removed."""
+
+
+class Drafter(Protocol):
+    """The multi-token-prediction head: it attends to the target's KV cache and has none itself."""
+
+    native_seconds: float
+
+    def step(
+        self, tokens: Tokens, hidden: Floats, positions: Tokens, slots: Tokens
+    ) -> tuple[Floats, Floats]:
+        """One draft step of B rows.
+
+        ``tokens`` int32[B] are the newest tokens, ``hidden`` float32[B, d] the target's (or the
+        previous step's) states, ``positions`` int32[B] the newest tokens' positions, ``slots``
+        int32[B] the sequences. Returns logits float32[B, n_vocab] and hidden float32[B, d], views
+        valid until the next step.
+        """
+
+
+class FakeTarget:
+    """A target whose next-token logits are a pseudo-random function of all tokens before.
+
+    Any mistake in positions, rollback or prefix reuse changes the text, because every cell's token
+    enters the logits. Hidden rows carry the same fingerprint, which :class:`FakeDrafter` reads.
+    """
+
+    def __init__(
+        self,
+        n_vocab: int = 40,
+        n_ctx: int = 256,
+        n_slots: int = 1,
+        *,
+        window: int = 0,
+        max_rows: int = 64,
+        max_outputs: int = 64,
+        seed: int = 0,
+        n_embd: int = 4,
+    ) -> None:
+        self.n_vocab, self.n_ctx, self.n_slots = n_vocab, n_ctx, n_slots
+        self.window, self.max_rows, self.max_outputs, self.n_embd = (
+            window,
+            max_rows,
+            max_outputs,
+            n_embd,
+        )
+        self.seed = seed
+        self.native_seconds = 0.0
+        self.decodes: list[int] = []
+        """The number of rows of every decode so far."""
+        self._cells: list[list[int]] = [[] for _ in range(n_slots)]
+        self._first = [0] * n_slots
+        self._logits: list[Floats] = []
+        self._hidden: list[Floats] = []
+
+    def next_logits(self, history: Sequence[int]) -> Floats:
+        """float32[n_vocab] for the token after ``history``."""
+        key = hash((self.seed, *history)) & (2**63 - 1)
+        return np.random.default_rng(key).normal(0.0, 2.0, self.n_vocab).astype(np.float32)
+
+    def decode(self, rows: Sequence[Row]) -> None:
+        if not 0 < len(rows) <= self.max_rows:
+            raise EngineError(f"A decode of {len(rows)} rows; at most {self.max_rows} are allowed.")
+        if sum(row.output for row in rows) > self.max_outputs:
+            raise EngineError(f"More than {self.max_outputs} output rows in one decode.")
+        for row in rows:
+            if row.position >= self.n_ctx:
+                raise ContextFullError("The context is full.")
+        self.decodes.append(len(rows))
+        self._logits, self._hidden = [], []
+        for row in rows:
+            cells = self._cells[row.slot]
+            if row.position != len(cells):
+                raise EngineError(f"Position {row.position} decoded, {len(cells)} expected.")
+            cells.append(row.token)
+            if row.output:
+                self._logits.append(self.next_logits(cells))
+                self._hidden.append(np.full(self.n_embd, float(len(cells)), np.float32))
+        for slot, cells in enumerate(self._cells):
+            if self.window:
+                oldest = len(cells) - self.window - self.max_rows
+                self._first[slot] = max(self._first[slot], oldest)
+
+    def decode_media(self, slot: int, embeddings: Floats, position: int, causal: bool) -> None:
+        raise GemmtpError("The fake target takes no images.")
+
+    def logits(self, i: int) -> Floats:
+        return self._logits[i]
+
+    def hidden(self, i: int) -> Floats:
+        return self._hidden[i]
+
+    def remove(self, slot: int, from_position: int) -> None:
+        del self._cells[slot][from_position:]
+        if not self._cells[slot]:
+            self._first[slot] = 0
+
+    def copy(self, source: int, target: int) -> None:
+        self._cells[target] = list(self._cells[source])
+        self._first[target] = self._first[source]
+
+    def held(self, slot: int) -> range:
+        return range(self._first[slot], len(self._cells[slot]))
+
+    def checkpoint(self, slot: int) -> bytes:
+        return f"{self._first[slot]}".encode()
+
+    def restore(self, slot: int, checkpoint: bytes) -> None:
+        self._first[slot] = int(checkpoint)
+
+    def tokens(self, slot: int) -> tuple[int, ...]:
+        """The tokens in the slot's cells, for assertions."""
+        return tuple(self._cells[slot])
+
+
+class FakeDrafter:
+    """A drafter of a :class:`FakeTarget` that is right with probability ``skill``.
+
+    It guesses the target's greedy token from the target's cells, so that acceptance is what
+    ``skill`` says; ``skill=0`` is always wrong where it can be.
+    """
+
+    def __init__(self, target: FakeTarget, skill: float = 0.7, seed: int = 1) -> None:
+        self.target, self.skill = target, skill
+        self.native_seconds = 0.0
+        self.steps = 0
+        self._random = np.random.default_rng(seed)
+        self._drafted: dict[int, list[int]] = {}
+
+    def step(
+        self, tokens: Tokens, hidden: Floats, positions: Tokens, slots: Tokens
+    ) -> tuple[Floats, Floats]:
+        self.steps += 1
+        out = np.zeros((len(tokens), self.target.n_vocab), np.float32)
+        for i, (token, h, position, slot) in enumerate(
+            zip(tokens, hidden, positions, slots, strict=True)
+        ):
+            cells = self.target.tokens(int(slot))
+            if position != len(cells):
+                raise EngineError("A draft must stand at the newest token's position.")
+            depth = int(h[0]) - len(cells)
+            drafted = self._drafted[int(slot)] if depth else []
+            drafted = [*drafted, int(token)]
+            self._drafted[int(slot)] = drafted
+            if len(drafted) != depth + 1:
+                raise EngineError("The hidden row does not belong to this draft step.")
+            guess = int(np.argmax(self.target.next_logits([*cells, *drafted])))
+            if self._random.random() >= self.skill:
+                guess = (guess + 1) % self.target.n_vocab
+            out[i, guess] = 1.0
+        return out, hidden + np.float32(1.0)

@@ -1,0 +1,357 @@
+"""The loop: draft, verify, emit, for one slot or many.
+
+    fill     prompt rows in chunks, only the last row's logits and hidden row are asked for
+    draft    (newest token, hidden row) -> d1..dk, one drafter pass a position for all slots
+    verify   one target decode of [newest, d1..dk] for every slot, all rows output
+    emit     the target's choice at each row, as long as it equals the draft
+    cut      what was rejected leaves the KV cache; the hidden row is that of the last held token
+
+``step`` does one round of all of it for every slot at once, so a newcomer's prompt is evaluated
+beside running answers. The text is what the target alone would have chosen: the draft only decides
+how many rows are looked at in one pass (Leviathan et al., arXiv 2211.17192, with the acceptance
+rule of sample-and-compare).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from gemmtp.engine.backend import Floats, Row, Target
+from gemmtp.engine.depth import DepthChooser, FixedDepth
+from gemmtp.engine.drafting import DraftSource, Want
+from gemmtp.engine.processors import Processor
+from gemmtp.engine.sampling import SamplingParameters, fresh_seed
+from gemmtp.engine.slot import Slot, common_prefix
+from gemmtp.engine.stats import Statistics
+from gemmtp.engine.verify import Chooser, sample_and_compare
+from gemmtp.errors import EngineError, PromptTooLongError, UsageError
+
+FinishReason = Literal["stop", "length", "context", "cancelled"]
+"""An end token or stop string; ``max_tokens``; the end of the context; stopped by the caller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """An emitted token. ``drafted`` says whether the drafter had proposed it."""
+
+    slot: int
+    token: int
+    drafted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """``done`` of ``total`` prompt tokens are in the cache, reused ones included."""
+
+    slot: int
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The answer ended; the slot is free and keeps its cache for a prompt that begins alike."""
+
+    slot: int
+    reason: FinishReason
+    statistics: Statistics
+
+
+Event = Token | Prefill | Finished
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to decode.
+
+    ``stop_tokens`` end the text and are emitted as its last token. ``stop`` is asked once for
+    every emitted token whether the text ends there (stop strings). ``max_tokens`` None goes on to
+    the end of the context. ``depth`` None takes the engine's.
+    """
+
+    prompt: Sequence[int]
+    sampling: SamplingParameters = field(default_factory=SamplingParameters)
+    max_tokens: int | None = None
+    stop_tokens: frozenset[int] = frozenset()
+    stop: Callable[[int], bool] | None = None
+    processors: tuple[Processor, ...] = ()
+    depth: DepthChooser | None = None
+
+
+@dataclass(slots=True)
+class _Run:
+    """A request at work in its slot."""
+
+    request: Request
+    slot: Slot
+    chooser: Chooser
+    depth: DepthChooser
+    processors: tuple[Processor, ...]
+    statistics: Statistics
+    draft: list[int] = field(default_factory=list)
+    ended: bool = False
+
+    @property
+    def filling(self) -> bool:
+        return self.slot.held < len(self.request.prompt)
+
+    def ends(self, token: int) -> bool:
+        """Whether the text ends with ``token``; asked once for every emitted token."""
+        request = self.request
+        self.ended = token in request.stop_tokens or (
+            request.stop is not None and request.stop(token)
+        )
+        return self.ended
+
+
+class Engine:
+    """Slots over one target and one draft source.
+
+    Raises :class:`~gemmtp.errors.UsageError` when ``depth`` may ask for more output rows than the
+    target gives.
+    """
+
+    def __init__(
+        self, target: Target, drafting: DraftSource, depth: DepthChooser | None = None
+    ) -> None:
+        self.target, self.drafting = target, drafting
+        self.depth = depth or FixedDepth(0)
+        self._check_outputs(self.depth)
+        self._slots = [Slot(i) for i in range(target.n_slots)]
+        self._runs: dict[int, _Run] = {}
+
+    def submit(self, request: Request) -> int:
+        """Take a request; return its slot.
+
+        The free slot that holds the longest beginning of the prompt is used. Raises
+        :class:`~gemmtp.errors.PromptTooLongError` with both counts,
+        :class:`~gemmtp.errors.UsageError` on an empty prompt, tokens outside the vocabulary or
+        absurd limits, and :class:`~gemmtp.errors.EngineError` when every slot is busy.
+        """
+        self._check(request)
+        free = [slot for slot in self._slots if slot.index not in self._runs]
+        if not free:
+            raise EngineError("Every slot is busy.")
+        slot = max(free, key=lambda s: _shared(s, request.prompt))
+        statistics = Statistics()
+        statistics.cached = slot.begin(request.prompt, self.target)
+        seed = request.sampling.seed
+        run = _Run(
+            request,
+            slot,
+            Chooser(request.sampling, fresh_seed() if seed is None else seed),
+            request.depth or self.depth,
+            tuple(processor.fork() for processor in request.processors),
+            statistics,
+        )
+        self._runs[slot.index] = run
+        return slot.index
+
+    def step(self) -> list[Event]:
+        """One round for every slot at work; an empty list when none is."""
+        runs = list(self._runs.values())
+        if not runs:
+            return []
+        start, native = time.perf_counter(), self._native_seconds()
+        deciding = [run for run in runs if not run.filling]
+        filling = [run for run in runs if run.filling]
+        self._draft(deciding)
+        rows = [row for run in deciding for row in _verification_rows(run)]
+        chunks = self._chunks(filling, self.target.max_rows - len(rows))
+        rows += [row for run, n in chunks for row in _prompt_rows(run, n)]
+        self.target.decode(rows)
+        events: list[Event] = []
+        output = 0
+        for run in deciding:
+            events += self._verified(run, output)
+            output += len(run.draft) + 1
+        for run, n in chunks:
+            events += self._filled(run, n, output)
+            output += not run.filling
+        self._clock(deciding, filling, start, native)
+        return events + self._finish(runs, events)
+
+    def generate(self, request: Request) -> Iterator[Event]:
+        """Submit and step until the answer ends, for a caller with one request at a time.
+
+        The caller may stop at any event: the slot then goes back to the last event it took.
+        Raises :class:`~gemmtp.errors.EngineError` when other requests are at work.
+        """
+        if self._runs:
+            raise EngineError("Other requests are at work; use submit() and step().")
+        index = self.submit(request)
+        unseen = 0
+        try:
+            while index in self._runs:
+                events = self.step()
+                unseen = sum(isinstance(event, Token) for event in events)
+                for event in events:
+                    unseen -= isinstance(event, Token)
+                    yield event
+        finally:
+            self.stop(index, unseen)
+
+    def stop(self, index: int, take_back: int = 0) -> Statistics | None:
+        """Free a slot, forgetting its last ``take_back`` tokens, which must be of one step.
+
+        Returns the statistics of the request that was at work there, if one was.
+        """
+        run = self._runs.pop(index, None)
+        self._slots[index].take_back(take_back, self.target)
+        if run is None:
+            return None
+        run.statistics.generated -= take_back
+        return run.statistics
+
+    def text(self, index: int) -> list[int]:
+        """The tokens of a slot, prompt and answer."""
+        return list(self._slots[index].text)
+
+    def hidden(self, index: int) -> Floats:
+        """float32[d]: the target's state at the slot's last held token, a view."""
+        return self._slots[index].hidden
+
+    def _check(self, request: Request) -> None:
+        n = len(request.prompt)
+        if not n:
+            raise UsageError("The prompt is empty.", "Say something, or pipe a text in.")
+        if n > self.target.n_ctx:
+            raise PromptTooLongError(
+                f"The prompt has {n} tokens, the context holds {self.target.n_ctx}.",
+                "Shorten the prompt or raise --ctx.",
+            )
+        if not 0 <= min(request.prompt) <= max(request.prompt) < self.target.n_vocab:
+            raise UsageError(f"The prompt has a token outside 0..{self.target.n_vocab - 1}.")
+        if request.max_tokens is not None and request.max_tokens < 1:
+            raise UsageError("The number of tokens to generate must be at least 1.")
+        if request.depth is not None:
+            self._check_outputs(request.depth)
+
+    def _check_outputs(self, depth: DepthChooser) -> None:
+        rows = self.target.n_slots * (depth.most + 1)
+        if rows > min(self.target.max_outputs, self.target.max_rows):
+            raise UsageError(
+                f"Drafts of {depth.most} tokens need {rows} output rows; "
+                f"this context was made for {self.target.max_outputs}."
+            )
+
+    def _draft(self, runs: Sequence[_Run]) -> None:
+        wants = [self._want(run) for run in runs]
+        for run, draft in zip(runs, self.drafting.draft(wants), strict=True):
+            run.draft = draft
+
+    def _want(self, run: _Run) -> Want:
+        slot = run.slot
+        depth = 0
+        if self.drafting.reason is None:
+            depth = min(run.depth.choose(), self.target.n_ctx - 1 - slot.held)
+            if run.request.max_tokens is not None:
+                depth = min(depth, run.request.max_tokens - run.statistics.generated - 1)
+        return Want(
+            slot.index,
+            slot.text[-1],
+            slot.held,
+            slot.hidden,
+            depth,
+            slot.text,
+            run.processors,
+            run.request.stop_tokens,
+        )
+
+    def _chunks(self, filling: Sequence[_Run], room: int) -> list[tuple[_Run, int]]:
+        """How many prompt tokens each newcomer decodes in this step, first come first served."""
+        chunks = []
+        for run in filling:
+            n = min(len(run.request.prompt) - run.slot.held, room)
+            if n:
+                chunks.append((run, n))
+                room -= n
+        return chunks
+
+    def _verified(self, run: _Run, output: int) -> list[Event]:
+        """Choose tokens at the run's output rows and cut the cache behind the last kept one."""
+        slot, draft = run.slot, run.draft
+        emitted = sample_and_compare(
+            run.chooser, self.target, output, draft, slot.text, run.processors, run.ends
+        )
+        accepted = sum(a == b for a, b in zip(emitted, draft, strict=False))
+        hidden = [self.target.hidden(output + i) for i in range(len(emitted))]
+        slot.last_hidden = np.stack(hidden)
+        slot.held += len(emitted)
+        if len(emitted) <= len(draft):
+            self.target.remove(slot.index, slot.held)
+        run.depth.learn(len(draft), accepted)
+        run.statistics.count_round(len(draft), accepted, len(emitted))
+        run.statistics.generated += len(emitted)
+        return [Token(slot.index, token, i < accepted) for i, token in enumerate(emitted)]
+
+    def _filled(self, run: _Run, n: int, output: int) -> list[Event]:
+        slot = run.slot
+        slot.held += n
+        run.statistics.evaluated += n
+        events: list[Event] = [Prefill(slot.index, slot.held, len(run.request.prompt))]
+        if not run.filling:
+            slot.last_hidden = np.array(self.target.hidden(output))[np.newaxis]
+            (token,) = sample_and_compare(
+                run.chooser, self.target, output, [], slot.text, run.processors, run.ends
+            )
+            run.statistics.generated += 1
+            events.append(Token(slot.index, token, False))
+        return events
+
+    def _finish(self, runs: Sequence[_Run], events: Sequence[Event]) -> list[Event]:
+        finished: list[Event] = []
+        for run in runs:
+            reason = self._reason(run)
+            if reason is not None:
+                self.stop(run.slot.index)
+                finished.append(Finished(run.slot.index, reason, run.statistics))
+        return finished
+
+    def _reason(self, run: _Run) -> FinishReason | None:
+        if run.filling:
+            return None
+        if run.ended:
+            return "stop"
+        if run.request.max_tokens is not None and (
+            run.statistics.generated >= run.request.max_tokens
+        ):
+            return "length"
+        if run.slot.held >= self.target.n_ctx:
+            return "context"
+        return None
+
+    def _clock(
+        self, deciding: Sequence[_Run], filling: Sequence[_Run], start: float, native: float
+    ) -> None:
+        seconds = time.perf_counter() - start
+        native = self._native_seconds() - native
+        for run in deciding:
+            run.statistics.decode_seconds += seconds
+            run.statistics.native_seconds += native
+        for run in filling:
+            run.statistics.prompt_seconds += seconds
+
+    def _native_seconds(self) -> float:
+        return self.target.native_seconds + self.drafting.native_seconds
+
+
+def _shared(slot: Slot, prompt: Sequence[int]) -> int:
+    return common_prefix(slot.text[: slot.held], prompt)
+
+
+def _verification_rows(run: _Run) -> list[Row]:
+    slot = run.slot
+    tokens = [slot.text[-1], *run.draft]
+    return [Row(slot.index, token, slot.held + i, True) for i, token in enumerate(tokens)]
+
+
+def _prompt_rows(run: _Run, n: int) -> list[Row]:
+    slot, prompt = run.slot, run.request.prompt
+    last = len(prompt) - 1
+    return [Row(slot.index, prompt[i], i, i == last) for i in range(slot.held, slot.held + n)]

@@ -1,0 +1,176 @@
+"""A GGUF opened by llama.cpp: weights, vocabulary, tokens to bytes and back.
+
+The header is read and checked in Python first (``gemmtp_models``): llama.cpp may end the process on
+a file that breaks the format's rules.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from gemmtp.errors import EngineError, UsageError
+from gemmtp.llama.library import api, log
+from gemmtp_models.header import Header, read_header
+
+MAX_PIECE = 1 << 10
+END_MARKERS = ("<eos>", "<turn|>", "<|tool_response>", "<end_of_turn>")
+"""Gemma 3 and 4 end a generation with these."""
+
+Progress = Callable[[float], bool]
+"""Takes the loaded share from 0 to 1; false stops the load."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How weights are placed.
+
+    ``gpu_layers`` -1 puts every layer on the GPU where there is one. ``repack`` lets llama.cpp make
+    a second copy of quantised weights in a layout that its CPU kernels like better: twice the
+    memory and a slow load for faster prompts.
+    """
+
+    gpu_layers: int = -1
+    repack: bool = False
+
+
+class Model:
+    """The weights of one GGUF. Free with :meth:`close`, after every context made of it."""
+
+    def __init__(self, path: Path, header: Header, handle: int) -> None:
+        c = api()
+        self.path, self.header = path, header
+        self.handle: int | None = handle
+        self._vocab = c.llama_model_get_vocab(handle)
+        self.n_vocab: int = c.llama_vocab_n_tokens(self._vocab)
+        self.n_embd: int = c.llama_model_n_embd(handle)
+        self.n_embd_out: int = c.llama_model_n_embd_out(handle)
+        self.window: int = c.llama_model_n_swa(handle)
+        self.n_ctx_train: int = c.llama_model_n_ctx_train(handle)
+        self.n_bytes: int = c.llama_model_size(handle)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        options: LoadOptions | None = None,
+        *,
+        header: Header | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Load the file at ``path``; ``header`` spares a second reading when it is known.
+
+        Raises the errors of :func:`gemmtp_models.header.read_header`, and
+        :class:`~gemmtp.errors.EngineError` with llama.cpp's own reason when the load fails.
+        """
+        options = options or LoadOptions()
+        header = header or read_header(path)
+        c = api()
+        parameters = c.llama_model_default_params()
+        parameters.n_gpu_layers = options.gpu_layers
+        parameters.use_extra_bufts = options.repack
+        # The struct does not own the callback: this name keeps it alive during the load.
+        callback = _progress_callback(parameters, progress)
+        log.mark()
+        handle = c.llama_model_load_from_file(str(path).encode(), parameters)
+        del callback
+        if not handle:
+            raise EngineError(
+                f"llama.cpp could not load {path.name}: {log.cause() or 'it gave no reason'}",
+                "Run with --verbose for llama.cpp's whole log.",
+            )
+        return cls(path, header, handle)
+
+    def close(self) -> None:
+        """Free the weights; safe to call twice."""
+        if self.handle is not None:
+            api().llama_model_free(self.handle)
+            self.handle = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def tokenize(self, text: str, *, special: bool = False, bos: bool = False) -> list[int]:
+        """The tokens of ``text``; ``special`` parses markers such as ``<turn|>`` in it.
+
+        ``bos`` puts the beginning-of-text token first where the model wants one. Raises
+        :class:`~gemmtp.errors.UsageError` on text that is no valid Unicode.
+        """
+        try:
+            data = text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise UsageError("The text holds half a surrogate pair.") from error
+        c = api()
+        room = len(data) + 2
+        buffer = (ctypes.c_int32 * room)()
+        n = c.llama_tokenize(self._vocab, data, len(data), buffer, room, bos, special)
+        if n < 0:
+            raise EngineError("llama.cpp could not tokenize the text.")
+        return list(buffer[:n])
+
+    def token_bytes(self, token: int, *, special: bool = False) -> bytes:
+        """The bytes of a token; control tokens are empty unless ``special`` renders them."""
+        cache = self._special_bytes if special else self._bytes
+        piece = cache.get(token)
+        if piece is None:
+            buffer = ctypes.create_string_buffer(MAX_PIECE)
+            n = api().llama_token_to_piece(self._vocab, token, buffer, MAX_PIECE, 0, special)
+            piece = cache[token] = buffer.raw[: max(n, 0)]
+        return piece
+
+    @cached_property
+    def _bytes(self) -> dict[int, bytes]:
+        return {}
+
+    @cached_property
+    def _special_bytes(self) -> dict[int, bytes]:
+        return {}
+
+    def detokenize(self, tokens: Sequence[int], *, special: bool = False) -> bytes:
+        """The bytes of many tokens."""
+        return b"".join(self.token_bytes(token, special=special) for token in tokens)
+
+    @cached_property
+    def end_tokens(self) -> frozenset[int]:
+        """Tokens that end a generation: end of text, end of turn, start of a tool's answer.
+
+        The ids are the vocabulary's. Asking about each of 262,144 tokens would take longer than
+        loading a small model, so the few that can be meant are asked about.
+        """
+        c = api()
+        candidates = {c.llama_vocab_eos(self._vocab), c.llama_vocab_eot(self._vocab)}
+        for marker in END_MARKERS:
+            tokens = self.tokenize(marker, special=True)
+            if len(tokens) == 1:
+                candidates.add(tokens[0])
+        return frozenset(t for t in candidates if t >= 0 and c.llama_vocab_is_eog(self._vocab, t))
+
+    @cached_property
+    def suppressed(self) -> list[int]:
+        """Tokens the model's makers never want chosen (``tokenizer.ggml.suppress_tokens``)."""
+        n = ctypes.c_int32()
+        tokens = api().llama_vocab_get_suppress_tokens(self._vocab, ctypes.byref(n))
+        return list(tokens[: n.value]) if tokens and n.value else []
+
+    @property
+    def adds_bos(self) -> bool:
+        return bool(api().llama_vocab_get_add_bos(self._vocab))
+
+
+def _progress_callback(parameters: Any, progress: Progress | None) -> Any:
+    if progress is None:
+        return None
+
+    def report(share: float, user_data: object) -> bool:
+        return progress(share)
+
+    callback = api().llama_progress_callback(report)
+    parameters.progress_callback = callback
+    return callback
