@@ -24,23 +24,30 @@ LOG_LINES = 400
 _NEXTN = ("llama_set_embeddings_nextn", "llama_get_embeddings_nextn")
 
 
+_DEBUG, _CONTINUED, _ERROR = 4, 5, 3
+
+
 class Log:
-    """llama.cpp's log lines, the newest :data:`LOG_LINES` of them.
+    """llama.cpp's log lines, the newest :data:`LOG_LINES` of them, without its debug chatter.
 
     ``sink`` also gets every finished line; None keeps quiet.
     """
 
     def __init__(self) -> None:
         self.sink: Callable[[str], None] | None = None
-        self._lines: collections.deque[str] = collections.deque(maxlen=LOG_LINES)
+        self._lines: collections.deque[tuple[int, str]] = collections.deque(maxlen=LOG_LINES)
         self._partial = b""
+        self._level = 0
 
-    def write(self, text: bytes) -> None:
+    def write(self, level: int, text: bytes) -> None:
         """Take a piece of log, which may end in the middle of a line or of a character."""
+        self._level = self._level if level == _CONTINUED else level
+        if self._level == _DEBUG:
+            return
         *lines, self._partial = (self._partial + text).split(b"\n")
         for line in lines:
             decoded = line.decode("utf-8", "replace")
-            self._lines.append(decoded)
+            self._lines.append((self._level, decoded))
             if self.sink is not None:
                 self.sink(decoded)
 
@@ -50,15 +57,13 @@ class Log:
 
     @property
     def lines(self) -> list[str]:
-        return list(self._lines)
+        return [line for _, line in self._lines]
 
     def cause(self) -> str | None:
-        """The newest line that looks like an error, without llama.cpp's function-name prefix."""
-        for line in reversed(self._lines):
-            lowered = line.lower()
-            if "error" in lowered or "failed" in lowered or "unsupported" in lowered:
-                return line.split(": ", 1)[-1].strip() or None
-        return None
+        """The first error since :meth:`mark`, without llama.cpp's function name in front."""
+        errors = (line for level, line in self._lines if level == _ERROR and line.strip())
+        first = next(errors, None)
+        return None if first is None else first.split(": ", 1)[-1].strip()
 
 
 log = Log()
@@ -69,7 +74,7 @@ def _callback() -> Any:
     from llama_cpp import llama_cpp as c
 
     def write(level: int, text: bytes, user_data: object) -> None:
-        log.write(text or b"")
+        log.write(level, text or b"")
 
     return c.llama_log_callback(write)
 

@@ -1,0 +1,5 @@
+"""``python -m gemmtp``."""
+
+from gemmtp.cli import main
+
+main()

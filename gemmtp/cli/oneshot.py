@@ -1,0 +1,238 @@
+"""One prompt, one answer: from the options of ``gemmtp run`` to text on stdout."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+from gemmtp import settings
+from gemmtp.cli.output import Output, output_of, start_line
+from gemmtp.cli.progress import loading
+from gemmtp.engine.depth import DepthChooser, FixedDepth, HeuristicDepth
+from gemmtp.engine.engine import Finished, Prefill, Request, Token
+from gemmtp.engine.processors import LogitBias, Processor, SuppressTokens
+from gemmtp.engine.sampling import SamplingParameters, fresh_seed
+from gemmtp.engine.stopping import StopWatch
+from gemmtp.errors import UsageError
+from gemmtp.llama import library
+from gemmtp.llama.context import ContextOptions, KvType
+from gemmtp.llama.model import LoadOptions, Model
+from gemmtp.llama.pair import CheckedPair, Pair, check_files
+from gemmtp.prompt import source
+from gemmtp.prompt.template import chat_tokens
+from gemmtp_models.names import ModelFiles, find
+
+DEFAULT_CTX = 8192
+DEFAULT_DEPTH = 3
+GEMMA_SAMPLING = SamplingParameters(temperature=1.0, top_k=64, top_p=0.95)
+"""Gemma 4's own defaults, for files that name none."""
+
+MAX_CTX = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of ``gemmtp run``, as typed."""
+
+    model: str
+    prompt: str | None = None
+    drafter: Path | None = None
+    system: str | None = None
+    raw: bool = False
+    think: bool = False
+    no_mtp: bool = False
+    draft: str = "auto"
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    logit_bias: tuple[str, ...] = ()
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    ctx: int | None = None
+    kv: str = "f16"
+    gpu_layers: int = -1
+    threads: int = 0
+    json: bool = False
+    stream_json: bool = False
+    verbose: bool = False
+
+
+def answer(options: Options) -> None:
+    """Check everything that can be checked, load, decode, and write the answer.
+
+    Raises :class:`~gemmtp.errors.GemmtpError` for everything the user should know about.
+    """
+    files = find(options.model, settings.data_dir())
+    if options.drafter is not None:
+        files = replace(files, drafter=options.drafter)
+    depth = chosen_depth(options, files)
+    off = "switched off by --no-mtp" if options.no_mtp else None
+    if off is None and depth.most == 0:
+        off = "draft depth 0"
+    checked = check_files(files.target, files.drafter, off or _missing(files))
+    sampling = chosen_sampling(options, files, checked)
+    context = chosen_context(options, checked, depth)
+    text = _words(options, checked, context.n_ctx)
+    if options.verbose:
+        library.log.sink = _to_stderr
+    with (
+        loading(files.name) as progress,
+        Pair.open(checked, depth, context, _load(options), progress) as pair,
+    ):
+        progress.close()
+        output = output_of(options, files.name)
+        output.start(start_line(files.name, pair, context, depth, off=checked.off))
+        request = _request(options, files, checked, pair.model, text, sampling)
+        _decode(pair, request, options, output)
+
+
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(line + "\n")
+
+
+def _missing(files: ModelFiles) -> str | None:
+    return files.no_drafter if files.drafter is None else None
+
+
+def _load(options: Options) -> LoadOptions:
+    return LoadOptions(gpu_layers=options.gpu_layers)
+
+
+def chosen_depth(options: Options, files: ModelFiles) -> DepthChooser:
+    """The draft depth that ``--draft`` asks for; ``auto`` takes the set's."""
+    word, _, number = options.draft.partition(":")
+    most = files.parameters.draft_depth if files.parameters else DEFAULT_DEPTH
+    if word == "auto" and not number:
+        return FixedDepth(most)
+    try:
+        if word == "heuristic":
+            return HeuristicDepth(
+                *([min(DEFAULT_DEPTH, int(number)), int(number)] if number else [])
+            )
+        return FixedDepth(int(options.draft))
+    except ValueError:
+        raise UsageError(
+            f"{options.draft!r} is no draft depth.", "Use auto, heuristic, heuristic:N or N."
+        ) from None
+
+
+def chosen_sampling(
+    options: Options, files: ModelFiles, checked: CheckedPair
+) -> SamplingParameters:
+    """The options over the set's defaults, over the file's, over Gemma's."""
+    metadata = checked.target.metadata
+    base = GEMMA_SAMPLING
+    if files.parameters is not None:
+        p = files.parameters
+        base = SamplingParameters(p.temperature, p.top_k, p.top_p, p.min_p)
+    elif "general.sampling.temp" in metadata:
+        base = SamplingParameters(
+            metadata.float32("general.sampling.temp"),
+            metadata.uint32("general.sampling.top_k", base.top_k),
+            metadata.float32("general.sampling.top_p", base.top_p),
+            metadata.float32("general.sampling.min_p", base.min_p),
+        )
+    given = {
+        name: value
+        for name in ("temperature", "top_k", "top_p", "min_p")
+        if (value := getattr(options, name)) is not None
+    }
+    seed = fresh_seed() if options.seed is None else options.seed
+    return replace(base, **given, seed=seed)
+
+
+def chosen_context(options: Options, checked: CheckedPair, depth: DepthChooser) -> ContextOptions:
+    """Sizes of the context; without ``--ctx`` no more than the model was trained for."""
+    if options.kv not in get_args(KvType):
+        raise UsageError(f"{options.kv!r} is no KV type.", "Use f16, q8_0 or q4_0.")
+    trained = checked.geometry.context_length
+    n_ctx = options.ctx if options.ctx is not None else min(DEFAULT_CTX, trained)
+    if not 1 <= n_ctx <= MAX_CTX:
+        raise UsageError(f"A context has from 1 to {MAX_CTX:,} positions, not {n_ctx}.")
+    if n_ctx > trained:
+        sys.stderr.write(f"note: the model was trained for {trained:,} positions, not {n_ctx:,}\n")
+    if options.threads < 0:
+        raise UsageError("The number of threads cannot be negative.")
+    kv: KvType = options.kv  # type: ignore[assignment]
+    return ContextOptions(n_ctx=n_ctx, max_depth=depth.most, kv=kv, threads=options.threads)
+
+
+def _words(options: Options, checked: CheckedPair, n_ctx: int) -> str:
+    """The prompt's text, read and bounded before the model is loaded."""
+    piped = ""
+    if not sys.stdin.isatty():
+        piped = source.read_text(sys.stdin.buffer)
+    text = source.joined(piped, options.prompt or "")
+    if not text:
+        raise UsageError("The prompt is empty.", "Say something, or pipe a text in.")
+    if len(text) > n_ctx:
+        longest = max(map(len, checked.geometry.vocabulary.tokens.strings()))
+        source.check_size(text, longest, n_ctx)
+    return text
+
+
+def _request(
+    options: Options,
+    files: ModelFiles,
+    checked: CheckedPair,
+    model: Model,
+    text: str,
+    sampling: SamplingParameters,
+) -> Request:
+    if options.raw:
+        prompt = model.tokenize(text, special=True, bos=True)
+    else:
+        messages = [{"role": "user", "content": text}]
+        if options.system:
+            messages.insert(0, {"role": "system", "content": options.system})
+        prompt = chat_tokens(
+            messages,
+            lambda part: model.tokenize(part, special=True),
+            template=files.chat_template or checked.target.chat_template,
+            thinking=options.think,
+        )
+    return Request(
+        prompt,
+        sampling,
+        max_tokens=options.max_tokens,
+        stop_tokens=model.end_tokens,
+        stop=StopWatch(options.stop, model.token_bytes) if options.stop else None,
+        processors=_processors(options, model),
+    )
+
+
+def _processors(options: Options, model: Model) -> tuple[Processor, ...]:
+    processors: list[Processor] = []
+    if model.suppressed:
+        processors.append(SuppressTokens(model.suppressed))
+    if options.logit_bias:
+        processors.append(LogitBias(_biases(options.logit_bias), model.n_vocab))
+    return tuple(processors)
+
+
+def _biases(pairs: tuple[str, ...]) -> dict[int, float]:
+    biases = {}
+    for pair in pairs:
+        token, _, bias = pair.partition("=")
+        try:
+            biases[int(token)] = float(bias)
+        except ValueError:
+            raise UsageError(f"{pair!r} is no logit bias.", "Write ID=B, as in 42=-100.") from None
+    return biases
+
+
+def _decode(pair: Pair, request: Request, options: Options, output: Output) -> None:
+    model = pair.model
+    for event in pair.engine.generate(request):
+        match event:
+            case Token(token=token, drafted=drafted):
+                shown = b"" if token in request.stop_tokens else model.token_bytes(token)
+                output.token(token, shown, drafted)
+            case Prefill(done=done, total=total):
+                output.prefill(done, total)
+            case Finished(reason=reason, statistics=statistics):
+                output.finish(reason, statistics, pair.engine.drafting.reason, request)

@@ -1,0 +1,72 @@
+"""``gemmtp run``: its options. What it does lies in :mod:`gemmtp.cli.oneshot`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+
+def run(
+    model: str = typer.Argument(..., metavar="MODEL", help="A set's name or a GGUF file."),
+    prompt: str | None = typer.Argument(
+        None, metavar="[PROMPT]", help="The prompt; text piped in comes before it."
+    ),
+    drafter: Path | None = typer.Option(
+        None, "--drafter", metavar="F", help="The drafter's GGUF, for a MODEL that is a file."
+    ),
+    system: str | None = typer.Option(None, "--system", help="A system message."),
+    raw: bool = typer.Option(False, "--raw", help="Continue the prompt as it is, no template."),
+    think: bool = typer.Option(False, "--think/--no-think", help="Let the model think first."),
+    no_mtp: bool = typer.Option(False, "--no-mtp", help="Decode plainly, without the drafter."),
+    draft: str = typer.Option(
+        "auto", "--draft", metavar="D", help="Draft depth: auto, heuristic[:N] or N (0 to 16)."
+    ),
+    temperature: float | None = typer.Option(None, "--temperature", help="0 is greedy."),
+    top_k: int | None = typer.Option(None, "--top-k", help="0 is off."),
+    top_p: float | None = typer.Option(None, "--top-p", help="1 is off."),
+    min_p: float | None = typer.Option(None, "--min-p", help="0 is off."),
+    seed: int | None = typer.Option(None, "--seed", help="The same seed gives the same text."),
+    logit_bias: list[str] = typer.Option(
+        [], "--logit-bias", metavar="ID=B", help="Add B to a token's logit; -100 forbids it."
+    ),
+    max_tokens: int | None = typer.Option(None, "--max-tokens", help="Stop after so many."),
+    stop: list[str] = typer.Option([], "--stop", help="Stop before this text; repeatable."),
+    ctx: int | None = typer.Option(None, "--ctx", help="Positions of the context."),
+    kv: str = typer.Option("f16", "--kv", help="KV cache: f16, q8_0 or q4_0."),
+    gpu_layers: int = typer.Option(-1, "--gpu-layers", help="Layers on the GPU; -1 is all."),
+    threads: int = typer.Option(0, "--threads", help="0 takes the physical cores."),
+    as_json: bool = typer.Option(False, "--json", help="One JSON object instead of text."),
+    stream_json: bool = typer.Option(False, "--stream-json", help="JSON lines as they come."),
+    verbose: bool = typer.Option(False, "--verbose", "-v", help="llama.cpp's log, statistics."),
+) -> None:
+    """Answer one prompt on stdout."""
+    from gemmtp.cli import oneshot
+
+    oneshot.answer(
+        oneshot.Options(
+            model=model,
+            prompt=prompt,
+            drafter=drafter,
+            system=system,
+            raw=raw,
+            think=think,
+            no_mtp=no_mtp,
+            draft=draft,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            seed=seed,
+            logit_bias=tuple(logit_bias),
+            max_tokens=max_tokens,
+            stop=tuple(stop),
+            ctx=ctx,
+            kv=kv,
+            gpu_layers=gpu_layers,
+            threads=threads,
+            json=as_json,
+            stream_json=stream_json,
+            verbose=verbose,
+        )
+    )

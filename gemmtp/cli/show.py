@@ -1,0 +1,104 @@
+"""``gemmtp show``: what is in a file, read from its header alone."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from gemmtp_models.header import Header
+    from gemmtp_models.metadata import Entry
+    from gemmtp_models.pairing import PairReport
+
+MAX_SHOWN = 100
+"""Longer metadata strings are cut for the eye; ``--json`` gives them whole."""
+
+
+def show(
+    model: str = typer.Argument(..., metavar="FILE", help="A GGUF file."),
+    drafter: Path | None = typer.Option(
+        None, "--drafter", metavar="F", help="Check that this drafter belongs to FILE."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="One JSON object on stdout."),
+) -> None:
+    """Show a model file: metadata, tensor types, and how a drafter matches it."""
+    from gemmtp_models.header import read_header
+    from gemmtp_models.pairing import check_drafter, check_pair, check_target
+
+    header = read_header(Path(model))
+    report = None
+    if drafter is not None:
+        check_target(header)
+        draft_header = read_header(drafter)
+        check_drafter(draft_header)
+        report = check_pair(header, draft_header)
+    if as_json:
+        _print_json(header, report)
+        return
+    for line in _lines(header, report):
+        sys.stdout.write(line + "\n")
+
+
+def _lines(header: Header, report: PairReport | None) -> list[str]:
+    lines = [
+        f"{header.path.name}: {header.name}",
+        f"  architecture  {header.architecture}",
+        f"  parameters    {header.parameters / 1e6:,.1f} M",
+        f"  size          {header.file_size / 2**20:,.1f} MiB, GGUF version {header.version}",
+        "  tensors       "
+        + ", ".join(f"{count} {name}" for name, count in header.type_counts().items()),
+        "",
+        "metadata",
+    ]
+    width = max((len(key) for key in header.metadata), default=0)
+    lines += [f"  {key:{width}}  {_value(entry)}" for key, entry in header.metadata.items()]
+    if report is not None:
+        lines += ["", "pair: " + (report.reason or "target and drafter match")]
+        lines += [
+            f"  {check.verdict:8}  {check.name}: target {check.target}, drafter {check.drafter}"
+            for check in report.checks
+        ]
+    return lines
+
+
+def _value(entry: Entry) -> str:
+    from gemmtp_models.metadata import ArraySlice
+
+    value = entry.value
+    if isinstance(value, ArraySlice):
+        return f"{entry.type_name} of {value.count:,}"
+    if isinstance(value, tuple):
+        text = ", ".join(str(item) for item in value)
+    else:
+        text = str(value)
+    text = text.encode("unicode_escape").decode() if not text.isprintable() else text
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}… ({len(text):,} characters)"
+
+
+def _print_json(header: Header, report: PairReport | None) -> None:
+    import json
+
+    from gemmtp_models.metadata import ArraySlice
+
+    metadata: dict[str, object] = {}
+    for key, entry in header.metadata.items():
+        value = entry.value
+        if isinstance(value, ArraySlice):
+            metadata[key] = {"type": entry.type_name, "count": value.count}
+        else:
+            metadata[key] = list(value) if isinstance(value, tuple) else value
+    document = {
+        "file": str(header.path),
+        "name": header.name,
+        "architecture": header.architecture,
+        "parameters": header.parameters,
+        "size": header.file_size,
+        "gguf_version": header.version,
+        "tensor_types": header.type_counts(),
+        "metadata": metadata,
+        "pair": None if report is None else report.to_json(),
+    }
+    sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=2) + "\n")

@@ -1,0 +1,1 @@
+"""What goes into the model and what comes out of it: templates, text streams, attachments."""

@@ -1,0 +1,104 @@
+"""What a MODEL argument means: a path, a folder with a manifest, the demo set, or a stored set."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+
+from gemmtp.errors import BadModelFileError, ModelNotFoundError, UsageError
+from gemmtp_models.manifest import Manifest, Parameters, Role, read_manifest
+from gemmtp_models.store import Store
+
+DEMO = "demo"
+MANIFEST_FILE = "manifest.json"
+DEFAULT_TAG = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """The files that a MODEL argument stands for.
+
+    ``parameters`` and ``chat_template`` are those of the set, None for bare files. ``no_drafter``
+    is why there is no drafter, for the start line.
+    """
+
+    name: str
+    target: Path
+    drafter: Path | None = None
+    projector: Path | None = None
+    parameters: Parameters | None = None
+    chat_template: str | None = None
+    no_drafter: str | None = None
+    manifest: Manifest | None = field(default=None, repr=False)
+
+
+def find(model: str, root: Path) -> ModelFiles:
+    """The files of ``model``; ``root`` is the store's folder.
+
+    Raises :class:`~gemmtp.errors.ModelNotFoundError` when there is no such file or set, and the
+    errors of :class:`~gemmtp_models.store.Store`.
+    """
+    path = Path(model).expanduser()
+    if (path / MANIFEST_FILE).is_file():
+        return of_folder(path)
+    if path.is_file() or _is_path(model):
+        return ModelFiles(path.name, path, no_drafter="no drafter was given")
+    if model == DEMO:
+        return demo()
+    name = model if ":" in model else f"{model}:{DEFAULT_TAG}"
+    try:
+        installed = Store(root).resolve(name)
+    except (UsageError, ModelNotFoundError) as error:
+        raise ModelNotFoundError(
+            f"There is no file and no set {model!r}.",
+            "gemmtp list shows the sets there are; give a path for a GGUF file.",
+        ) from error
+    return _of_set(installed.manifest, dict(installed.files))
+
+
+def demo() -> ModelFiles:
+    """The set that comes with the package."""
+    return of_folder(Path(str(resources.files("gemmtp_models"))) / "demo_set")
+
+
+def of_folder(folder: Path) -> ModelFiles:
+    """A set whose files lie beside its manifest, as ``gemmtp quantize -o DIR`` leaves them.
+
+    Raises :class:`~gemmtp.errors.BadModelFileError` for a file that is missing or of another size.
+    """
+    manifest = read_manifest(folder / MANIFEST_FILE)
+    files: dict[Role, Path] = {}
+    for role, layer in manifest.layers.items():
+        if layer.file is None:
+            raise BadModelFileError(f"The manifest of {manifest.name} names no {role} file.")
+        path = folder / layer.file
+        if not path.is_file() or path.stat().st_size != layer.size:
+            raise BadModelFileError(
+                f"The {role} of {manifest.name} is missing or incomplete: {path}",
+                "Build or copy the set again.",
+            )
+        files[role] = path
+    return _of_set(manifest, files)
+
+
+def _of_set(manifest: Manifest, files: dict[Role, Path]) -> ModelFiles:
+    if "target" not in files:
+        raise BadModelFileError(f"The set {manifest.name} has no target.")
+    drafter = files.get("drafter")
+    return ModelFiles(
+        manifest.name,
+        files["target"],
+        drafter,
+        files.get("projector"),
+        manifest.parameters,
+        manifest.chat_template,
+        None if drafter else "no drafter in this set",
+        manifest,
+    )
+
+
+def _is_path(model: str) -> bool:
+    """Whether the words look like a path even though nothing is there."""
+    return model.endswith(".gguf") or os.sep in model or model.startswith((".", "~"))
