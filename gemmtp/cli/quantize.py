@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 
 def quantize(
-    target: Path = typer.Argument(..., metavar="TARGET_DIR", help="The target's checkpoint."),
-    drafter: Path = typer.Argument(..., metavar="DRAFTER_DIR", help="Its assistant's checkpoint."),
+    target: Annotated[Path, typer.Argument(metavar="TARGET_DIR", help="The target's checkpoint.")],
+    drafter: Annotated[
+        Path, typer.Argument(metavar="DRAFTER_DIR", help="Its assistant's checkpoint.")
+    ],
     recipe: str = typer.Option(
         "q4_k_m", "--recipe", "-r", metavar="NAME", help="A recipe's name, or a TOML file."
     ),

@@ -29,6 +29,9 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
+        """The folder's name, or the repository's for a snapshot in the Hugging Face cache."""
+        if self.directory.parent.name == "snapshots":
+            return self.directory.parent.parent.name.rpartition("--")[2]
         return self.directory.name
 
     @property
