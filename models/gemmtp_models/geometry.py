@@ -138,7 +138,7 @@ class _GeometryReader:
             rope_dimensions_swa=self._rope(
                 "rope.dimension_count_swa", rope_dimensions, key_length_swa
             ),
-            shared_kv_layers=self._at_most("attention.shared_kv_layers", layers),
+            shared_kv_layers=self._metadata.uint32(self._key("attention.shared_kv_layers"), 0),
             nextn_predict_layers=self._at_most("nextn_predict_layers", layers),
             per_layer_embedding=self._per_layer_embedding(),
             expert_count=experts,

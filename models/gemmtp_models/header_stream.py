@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Iterator
 
 from gemmtp.errors import BadModelFileError
 
 # One read. At most this many bytes after the header are read along with it.
 CHUNK_BYTES = 16 * 1024
+
+# No file is this long; a length that reaches here is damage and not a cut.
+_NO_FILE_BYTES = 1 << 50
 
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
@@ -16,6 +20,11 @@ _U64 = struct.Struct("<Q")
 
 def cut_short(name: str, missing: int) -> BadModelFileError:
     """The error for a file that ends before its contents do; ``missing`` in bytes."""
+    if missing > _NO_FILE_BYTES:
+        return BadModelFileError(
+            f"{name} is damaged: it claims {missing:,} bytes more than it has.",
+            "Fetch the file again or another one.",
+        )
     return BadModelFileError(
         f"{name} is cut short: at least {missing:,} bytes are missing.",
         "The download or copy did not finish; fetch the file again.",
@@ -91,6 +100,22 @@ class HeaderStream:
                 self._at = at
                 self._jump()
                 buffer, at, end = b"", 0, 0
+        self._at = at
+
+    def strings(self, count: int) -> Iterator[bytes]:
+        """The next ``count`` strings."""
+        unpack = _U64.unpack_from
+        buffer, at, end = self._buffer, self._at, len(self._buffer)
+        for _ in range(count):
+            start = at + 8
+            stop = start + unpack(buffer, at)[0] if start <= end else end + 1
+            if stop > end:
+                self._at = at
+                yield self.take(self.u64())
+                buffer, at, end = self._buffer, self._at, len(self._buffer)
+            else:
+                yield buffer[start:stop]
+                at = stop
         self._at = at
 
     def _require(self, count: int) -> None:

@@ -58,9 +58,7 @@ class ArraySlice:
         """The elements of a string array, one at a time."""
         with self.path.open("rb", buffering=0) as file:
             end = self.offset + self.nbytes
-            stream = HeaderStream(file, end, self.path.name, self.offset)
-            for _ in range(self.count):
-                yield stream.take(stream.u64())
+            yield from HeaderStream(file, end, self.path.name, self.offset).strings(self.count)
 
 
 Scalar = bool | int | float | str

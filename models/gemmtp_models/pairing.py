@@ -266,21 +266,32 @@ def _check_shared_layers(header: Header, g: Geometry) -> None:
     key = f"{g.architecture}.attention.shared_kv_layers"
     own = g.block_count - g.shared_kv_layers
     if own < 2:
-        raise header.metadata.error(key, f"leaves {own} layers with keys and values; 2 are needed")
+        raise header.metadata.error(
+            key, f"is {g.shared_kv_layers:,}, which leaves fewer than 2 layers with keys and values"
+        )
     if g.shared_kv_layers and (g.sliding[own - 2], g.sliding[own - 1]) != (True, False):
         raise header.metadata.error(
             key, f"is {g.shared_kv_layers}, but the layers in front do not end in sliding, full"
         )
+    for layer in range(own, g.block_count):
+        source = own - 2 if g.sliding[layer] else own - 1
+        if g.kv_heads[layer] != g.kv_heads[source]:
+            raise header.metadata.error(
+                f"{g.architecture}.attention.head_count_kv",
+                f"has {g.kv_heads[layer]} for layer {layer}, which reads the cache of layer "
+                f"{source} with {g.kv_heads[source]}",
+            )
 
 
 def _check_tokens(header: Header, g: Geometry) -> None:
     """llama.cpp asserts that no token stands twice in the vocabulary.
 
-    An empty token gets a name there (``[EMPTY_5]``), which counts as well.
+    A token ends there at its first NUL, and an empty one gets a name (``[EMPTY_5]``).
     """
     seen: set[bytes] = set()
     for index, token in enumerate(g.vocabulary.tokens.strings()):
-        seen.add(token or f"[EMPTY_{index}]".encode())
+        text = token.partition(b"\0")[0] if b"\0" in token else token
+        seen.add(text or f"[EMPTY_{index}]".encode())
         if len(seen) <= index:
             shown = token[:40].decode("utf-8", errors="replace")
             raise BadModelFileError(
