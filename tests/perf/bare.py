@@ -79,6 +79,7 @@ class BarePair:
     def _load(self, path: Path) -> Any:
         params = llama_cpp.llama_model_default_params()
         params.n_gpu_layers = 0
+        params.use_extra_bufts = False  # as the engine does: no second, repacked copy
         model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
         if not model:
             raise RuntimeError(f"llama.cpp does not load {path}")

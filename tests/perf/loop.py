@@ -1,0 +1,185 @@
+"""The loop's speed, plain and drafted, held against llama.cpp's own calls and its server.
+
+    python -m tests.perf.loop --target T.gguf --drafter D.gguf --peer
+
+The pair is made cost-shaped first. One round runs every variant once over all prompts, so that a
+change of the machine's load meets all of them; ratios are taken within a round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .bare import BarePair, measure_costs, opened
+from .cost_shaped import TRUE_VOCABULARY, cached
+from .peer import Peer, server_binary, serving
+from .runner import Run, Runner, open_pair
+from .spread import Spread, print_table
+
+PROMPTS = (
+    "import os\n",
+    "def main():\n",
+    "class Reader(object):\n",
+    "from typing import ",
+    "    for i in range(",
+    "try:\n",
+)
+N_CTX = 1024
+PEER_DRAFT = 3
+
+
+@dataclass
+class Variant:
+    """What one way of decoding gave, a value a round.
+
+    ``of_predicted`` is the rate over what bare timings of the same round predict;
+    ``python_share`` the part of a round spent outside llama.cpp.
+    """
+
+    rates: list[float] = field(default_factory=list)
+    tokens_a_round: list[float] = field(default_factory=list)
+    python_share: list[float] = field(default_factory=list)
+    of_predicted: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Table:
+    """Ours by draft depth and the server's by draft depth."""
+
+    ours: dict[int, Variant]
+    peers: dict[int, Variant]
+    different: int = 0
+    """Answers whose tokens were not those of plain decoding."""
+
+    def print(self) -> None:
+        """One line a variant: medians with quartiles, ratios to plain and to the server."""
+        plain = self.ours[0].rates
+        rows = [
+            [
+                f"draft {depth}" if depth else "plain",
+                Spread.of(v.rates).show(),
+                _ratio(v.rates, plain),
+                f"{Spread.of(v.tokens_a_round).middle:.2f}",
+                f"{100 * Spread.of(v.python_share).middle:.1f}%",
+                Spread.of(v.of_predicted).show(3),
+                _ratio(v.rates, self.peers[depth].rates) if depth in self.peers else "",
+            ]
+            for depth, v in self.ours.items()
+        ]
+        rows += [
+            [
+                f"llama-server {f'draft {depth}' if depth else 'plain'}",
+                Spread.of(v.rates).show(),
+                _ratio(v.rates, self.peers[0].rates),
+                *[""] * 4,
+            ]
+            for depth, v in self.peers.items()
+        ]
+        head = ["T = 0, 1 slot", "tok/s", "x plain", "tokens a round", "Python", "x predicted"]
+        print_table([*head, "x llama-server"], rows)
+        print(f"{self.different} answers differ from plain decoding")
+
+
+def _ratio(rates: Sequence[float], base: Sequence[float]) -> str:
+    return Spread.of([a / b for a, b in zip(rates, base, strict=True)]).show(2)
+
+
+def measure(
+    pair: tuple[Path, Path],
+    prompts: Sequence[str] = PROMPTS,
+    *,
+    depths: Sequence[int] = (0, 1, 2, 3, 4),
+    rounds: int = 5,
+    max_tokens: int = 128,
+    threads: int = 0,
+    server: Path | None = None,
+) -> Table:
+    """Runs the variants in turn, ``rounds`` times; ``server`` is llama-server's binary."""
+    table = Table({k: Variant() for k in depths}, {})
+    with contextlib.ExitStack() as stack:
+        ours = stack.enter_context(
+            open_pair(*pair, n_ctx=N_CTX, max_depth=max(depths), threads=threads)
+        )
+        bare = stack.enter_context(opened(*pair, n_ctx=N_CTX, threads=threads or None))
+        peers: dict[int, Peer] = {}
+        for draft in (0, PEER_DRAFT):
+            if server:
+                service = serving(server, *pair, draft=draft, n_ctx=N_CTX, threads=threads or None)
+                peers[draft] = stack.enter_context(service)
+                table.peers[draft] = Variant()
+        tokens = [ours.tokenize(prompt) for prompt in prompts]
+        for prompt in tokens[:1]:  # warm caches and graphs before anything is counted
+            for depth in depths:
+                ours.run(prompt, depth, 16)
+        for turn in range(rounds):
+            _one_round(table, ours, bare, peers, tokens, max_tokens, turn)
+    return table
+
+
+def _one_round(
+    table: Table,
+    ours: Runner,
+    bare: BarePair,
+    peers: dict[int, Peer],
+    prompts: Sequence[Sequence[int]],
+    max_tokens: int,
+    turn: int,
+) -> None:
+    costs = measure_costs(
+        bare, prompts[turn % len(prompts)], rows=[k + 1 for k in table.ours], rounds=2
+    )
+    depths = list(table.ours)
+    start = turn % len(depths)
+    runs: dict[int, list[Run]] = {}
+    for depth in depths[start:] + depths[:start]:
+        runs[depth] = [ours.run(prompt, depth, max_tokens) for prompt in prompts]
+    for depth, peer in peers.items():
+        answers = [peer.complete(prompt, max_tokens=max_tokens) for prompt in prompts]
+        decoded = sum(len(answer.tokens) - 1 for answer in answers)
+        spent = sum((len(answer.tokens) - 1) / answer.rate for answer in answers)
+        table.peers[depth].rates.append(decoded / spent)
+    for depth, of_depth in runs.items():
+        seconds = sum(run.seconds for run in of_depth)
+        emitted = sum(run.round_tokens for run in of_depth)
+        a_round = emitted / sum(run.rounds for run in of_depth)
+        variant = table.ours[depth]
+        variant.rates.append(emitted / seconds)
+        variant.tokens_a_round.append(a_round)
+        variant.python_share.append(sum(run.python_seconds for run in of_depth) / seconds)
+        variant.of_predicted.append(emitted / seconds / costs.predicted_rate(depth, a_round))
+        table.different += sum(
+            run.tokens != plain.tokens for run, plain in zip(of_depth, runs[0], strict=True)
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--target", type=Path, required=True)
+    parser.add_argument("--drafter", type=Path, required=True)
+    parser.add_argument("--as-is", action="store_true", help="do not make the pair cost-shaped")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--max-tokens", type=int, default=128)
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--vocabulary", type=int, default=TRUE_VOCABULARY, help="0 keeps its own")
+    parser.add_argument("--peer", action="store_true", help="llama-server too, built if need be")
+    parser.add_argument("prompts", nargs="*", default=PROMPTS, help="raw beginnings of a text")
+    arguments = parser.parse_args()
+    pair = arguments.target, arguments.drafter
+    if not arguments.as_is:
+        pair = cached(*pair, vocabulary=arguments.vocabulary or None)
+    measure(
+        pair,
+        arguments.prompts,
+        rounds=arguments.rounds,
+        max_tokens=arguments.max_tokens,
+        threads=arguments.threads,
+        server=server_binary() if arguments.peer else None,
+    ).print()
+
+
+if __name__ == "__main__":
+    main()
