@@ -24,7 +24,8 @@ LOG_LINES = 400
 _NEXTN = ("llama_set_embeddings_nextn", "llama_get_embeddings_nextn")
 
 
-_DEBUG, _CONTINUED, _ERROR = 4, 5, 3
+_DEBUG, _ERROR, _CONTINUED = 1, 4, 5
+"""ggml.h, ``enum ggml_log_level`` (llama_cpp._logger has other numbers)."""
 
 
 class Log:
