@@ -1,9 +1,11 @@
 """The loop's speed, plain and drafted, held against llama.cpp's own calls and its server.
 
-    python -m tests.perf.loop --target T.gguf --drafter D.gguf --peer
+    python -m tests.perf.loop --peer
+    python -m tests.perf.loop --target T.gguf --drafter D.gguf "import os"
 
-The pair is made cost-shaped first. One round runs every variant once over all prompts, so that a
-change of the machine's load meets all of them; ratios are taken within a round.
+The pair, the demo set where none is given, is made cost-shaped first. One round runs every
+variant once over all prompts, so that a change of the machine's load meets all of them; ratios
+are taken within a round.
 """
 
 from __future__ import annotations
@@ -16,18 +18,14 @@ from pathlib import Path
 
 from .bare import BarePair, measure_costs, opened
 from .cost_shaped import TRUE_VOCABULARY, cached
+from .demo_set import prompts as demo_prompts
+from .demo_set import shaped_pair
 from .peer import Peer, server_binary, serving
 from .runner import Run, Runner, open_pair
 from .spread import Spread, print_table
 
-PROMPTS = (
-    "import os\n",
-    "def main():\n",
-    "class Reader(object):\n",
-    "from typing import ",
-    "    for i in range(",
-    "try:\n",
-)
+CATEGORIES = ("stories", "python", "lists", "gemmtp", "counting", "json")
+"""Kinds of prompts of the demo set with long answers, from the most free to the most fixed."""
 N_CTX = 1024
 PEER_DRAFT = 3
 
@@ -90,7 +88,7 @@ def _ratio(rates: Sequence[float], base: Sequence[float]) -> str:
 
 def measure(
     pair: tuple[Path, Path],
-    prompts: Sequence[str] = PROMPTS,
+    texts: Sequence[str] = (),
     *,
     depths: Sequence[int] = (0, 1, 2, 3, 4),
     rounds: int = 5,
@@ -98,7 +96,10 @@ def measure(
     threads: int = 0,
     server: Path | None = None,
 ) -> Table:
-    """Runs the variants in turn, ``rounds`` times; ``server`` is llama-server's binary."""
+    """Runs the variants in turn, ``rounds`` times, on raw ``texts`` or on the demo's prompts.
+
+    End tokens do not end an answer. ``server`` is llama-server's binary; None leaves it out.
+    """
     table = Table({k: Variant() for k in depths}, {})
     with contextlib.ExitStack() as stack:
         ours = stack.enter_context(
@@ -111,7 +112,9 @@ def measure(
                 service = serving(server, *pair, draft=draft, n_ctx=N_CTX, threads=threads or None)
                 peers[draft] = stack.enter_context(service)
                 table.peers[draft] = Variant()
-        tokens = [ours.tokenize(prompt) for prompt in prompts]
+        tokens = [ours.tokenize(text) for text in texts]
+        if not texts:
+            tokens = [prompt for (prompt,) in demo_prompts(ours, 1, CATEGORIES).values()]
         for prompt in tokens[:1]:  # warm caches and graphs before anything is counted
             for depth in depths:
                 ours.run(prompt, depth, 16)
@@ -158,19 +161,27 @@ def _one_round(
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--target", type=Path, required=True)
-    parser.add_argument("--drafter", type=Path, required=True)
+    parser.add_argument("--target", type=Path)
+    parser.add_argument("--drafter", type=Path)
     parser.add_argument("--as-is", action="store_true", help="do not make the pair cost-shaped")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--vocabulary", type=int, default=TRUE_VOCABULARY, help="0 keeps its own")
     parser.add_argument("--peer", action="store_true", help="llama-server too, built if need be")
-    parser.add_argument("prompts", nargs="*", default=PROMPTS, help="raw beginnings of a text")
+    parser.add_argument("prompts", nargs="*", help="raw beginnings of a text")
     arguments = parser.parse_args()
-    pair = arguments.target, arguments.drafter
-    if not arguments.as_is:
-        pair = cached(*pair, vocabulary=arguments.vocabulary or None)
+    vocabulary = arguments.vocabulary or None
+    if (arguments.target is None) != (arguments.drafter is None):
+        parser.error("--target and --drafter go together")
+    if arguments.target is None:
+        pair = shaped_pair(vocabulary)
+    elif not arguments.prompts:
+        parser.error("prompts are missing: the demo's fit no other pair")
+    else:
+        pair = arguments.target, arguments.drafter
+        if not arguments.as_is:
+            pair = cached(*pair, vocabulary=vocabulary)
     measure(
         pair,
         arguments.prompts,
