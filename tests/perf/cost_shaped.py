@@ -267,8 +267,8 @@ def _padding_rows(target: Path, drafter: Path, files: dict[str, _File]) -> dict[
         hidden, draft_logits = _measured_states(pair)
     drafter_hidden = np.linalg.lstsq(matrix, draft_logits.T, rcond=None)[0].T
     return {
-        files["target"].architecture: _opposite(hidden),
-        files["drafter"].architecture: _opposite(drafter_hidden.astype(np.float32)),
+        files["target"].architecture: opposite_row(hidden),
+        files["drafter"].architecture: opposite_row(drafter_hidden.astype(np.float32)),
     }
 
 
@@ -296,7 +296,7 @@ def probe_prompts(n_vocab: int, *, seed: int, count: int = 48, length: int = 12)
     return [[int(t) for t in draws.integers(0, n_vocab, length)] for _ in range(count)]
 
 
-def _opposite(states: Floats) -> Floats:
+def opposite_row(states: Floats) -> Floats:
     """The row whose product with every state is at most PADDING_LOGIT.
 
     It points away from the point of the states' convex hull that is nearest to the origin, found
