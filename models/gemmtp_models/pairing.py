@@ -130,6 +130,12 @@ def check_drafter(header: Header) -> Geometry:
 
     Raises as ``check_target`` does; a file of a fork says where a right one is.
     """
+    geometry = _check_drafter_without_tokens(header)
+    _check_tokens(header, geometry)
+    return geometry
+
+
+def _check_drafter_without_tokens(header: Header) -> Geometry:
     name, architecture = header.path.name, header.architecture
     if architecture in _FORK_ARCHITECTURES:
         raise UnsupportedModelError(
@@ -158,7 +164,6 @@ def check_drafter(header: Header) -> Geometry:
             f"{architecture}.embedding_length_out", "has to carry the target's width"
         )
     check_tensors(header, geometry)
-    _check_tokens(header, geometry)
     return geometry
 
 
@@ -168,10 +173,14 @@ def check_pair(target: Header, drafter: Header) -> PairReport:
     Raises as ``check_target`` and ``check_drafter`` do. That the two do not match raises
     nothing: running without the drafter is still possible, and the report says why.
     """
-    t, d = check_target(target), check_drafter(drafter)
+    t, d = check_target(target), _check_drafter_without_tokens(drafter)
+    vocabulary = _vocabulary_checks(t, d)
+    if any(check.verdict == "mismatch" for check in vocabulary):
+        # The same list needs no second look at its tokens.
+        _check_tokens(drafter, d)
     checks = (
         *_geometry_checks(t, d),
-        *_vocabulary_checks(t, d),
+        *vocabulary,
         *_provenance_checks(target, drafter),
     )
     return PairReport(t, d, checks)

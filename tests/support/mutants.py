@@ -18,7 +18,7 @@ class Mutator:
 
     def __init__(self, data: bytes, header_bytes: int, fields: tuple[int, ...], seed: int) -> None:
         self._data = data
-        self._header_bytes = header_bytes
+        self.header_bytes = header_bytes
         self._fields = fields
         self._random = random.Random(seed)
         self._kinds: tuple[Callable[[bytearray], None], ...] = (
@@ -42,7 +42,7 @@ class Mutator:
         return bytes(data)
 
     def _at(self, width: int) -> int:
-        return self._random.randrange(self._header_bytes - width)
+        return self._random.randrange(self.header_bytes - width)
 
     def _flip_bit(self, data: bytearray) -> None:
         data[self._at(1)] ^= 1 << self._random.randrange(8)
