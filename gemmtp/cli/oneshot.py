@@ -30,6 +30,7 @@ GEMMA_SAMPLING = SamplingParameters(temperature=1.0, top_k=64, top_p=0.95)
 """Gemma 4's own defaults, for files that name none."""
 
 MAX_CTX = 1 << 22
+KV_BLOCK = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +78,8 @@ def answer(options: Options) -> None:
     sampling = chosen_sampling(options, files, checked)
     context = chosen_context(options, checked, depth)
     text = _words(options, checked, context.n_ctx)
-    if options.verbose:
-        library.log.sink = _to_stderr
     with (
+        library.log.shown(_to_stderr if options.verbose else None),
         loading(files.name) as progress,
         Pair.open(checked, depth, context, _load(options), progress) as pair,
     ):
@@ -149,6 +149,7 @@ def chosen_context(options: Options, checked: CheckedPair, depth: DepthChooser) 
     """Sizes of the context; without ``--ctx`` no more than the model was trained for."""
     if options.kv not in get_args(KvType):
         raise UsageError(f"{options.kv!r} is no KV type.", "Use f16, q8_0 or q4_0.")
+    _check_kv_blocks(options.kv, checked)
     trained = checked.geometry.context_length
     n_ctx = options.ctx if options.ctx is not None else min(DEFAULT_CTX, trained)
     if not 1 <= n_ctx <= MAX_CTX:
@@ -161,12 +162,25 @@ def chosen_context(options: Options, checked: CheckedPair, depth: DepthChooser) 
     return ContextOptions(n_ctx=n_ctx, max_depth=depth.most, kv=kv, threads=options.threads)
 
 
+def _check_kv_blocks(kv: str, checked: CheckedPair) -> None:
+    """A quantised cache stores whole blocks of 32 values; llama.cpp refuses other head sizes."""
+    g = checked.geometry
+    sizes = {g.key_length, g.value_length, g.key_length_swa, g.value_length_swa}
+    odd = sorted(size for size in sizes if size % KV_BLOCK)
+    if kv.startswith("q") and odd:
+        raise UsageError(
+            f"A {kv} KV cache needs heads of a multiple of {KV_BLOCK} values, not {odd[0]}.",
+            "Use --kv f16.",
+        )
+
+
 def _words(options: Options, checked: CheckedPair, n_ctx: int) -> str:
     """The prompt's text, read and bounded before the model is loaded."""
     piped = ""
-    if not sys.stdin.isatty():
+    # Without a terminal or a pipe (a closed standard input) Python has no stdin at all.
+    if sys.stdin is not None and not sys.stdin.isatty():
         piped = source.read_text(sys.stdin.buffer)
-    text = source.joined(piped, options.prompt or "")
+    text = source.joined(piped, source.checked_argument(options.prompt or ""))
     if not text:
         raise UsageError("The prompt is empty.", "Say something, or pipe a text in.")
     if len(text) > n_ctx:

@@ -26,9 +26,9 @@ def start_line(
     from gemmtp.llama.devices import threads
 
     drafting = f"drafting off: {off}" if off else f"drafting on, {depth.describe()}"
+    n = context.threads or threads()
     return (
-        f"{name} · {context.threads or threads()} threads · "
-        f"ctx {context.n_ctx} {context.kv} · {drafting}"
+        f"{name} · {n} thread{'s' if n > 1 else ''} · ctx {context.n_ctx} {context.kv} · {drafting}"
     )
 
 

@@ -11,7 +11,8 @@ import collections
 import ctypes
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -51,6 +52,15 @@ class Log:
             self._lines.append((self._level, decoded))
             if self.sink is not None:
                 self.sink(decoded)
+
+    @contextmanager
+    def shown(self, sink: Callable[[str], None] | None) -> Iterator[None]:
+        """Give every line to ``sink`` too, for as long as the context lasts."""
+        before, self.sink = self.sink, sink
+        try:
+            yield
+        finally:
+            self.sink = before
 
     def mark(self) -> None:
         """Forget what was logged so far, so that :meth:`cause` speaks of what comes now."""

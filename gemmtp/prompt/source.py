@@ -40,6 +40,17 @@ def read_text(stream: BinaryIO, name: str = "Standard input") -> str:
         ) from error
 
 
+def checked_argument(argument: str) -> str:
+    """``argument``, unless it holds bytes of the command line that are no UTF-8.
+
+    Raises :class:`~gemmtp.errors.UsageError` with the first such byte.
+    """
+    for character in argument:
+        if "\udc80" <= character <= "\udcff":
+            raise UsageError(f"The prompt is not UTF-8: byte 0x{ord(character) - 0xDC00:02x}.")
+    return argument
+
+
 def joined(piped: str, argument: str) -> str:
     """Piped text before the prompt, a blank line between them."""
     parts = [part for part in (piped.rstrip("\n"), argument) if part]
