@@ -1,0 +1,1 @@
+"""How the demo set is trained: corpus, tokenizer, target, drafter and their figures."""

@@ -1,0 +1,187 @@
+"""Training of the drafter: KL to the target's distribution over unrolled draft steps.
+
+At position p the newest token is not in the target's cache yet: every step of one draft asks
+from p, looks at keys before p, and differs from the last only in its token and in h, which the
+first step takes from the target (after the final norm) and the others from the drafter itself.
+"""
+
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from transformers import Gemma4AssistantForCausalLM, Gemma4ForCausalLM
+
+from demo import masks
+from demo.corpus import training_examples
+from demo.packing import Batch, Document, batches, document_of
+from demo.shapes import drafter_config
+from demo.target import Plan, logits, optimizers
+from demo.tokenizer import END_TOKENS
+
+STEP_WEIGHTS = (1.0, 0.8, 0.64)
+DRAFTER_SEED = 2
+
+
+def train_drafter(
+    target: Gemma4ForCausalLM,
+    tokenizer: Tokenizer,
+    folder: Path,
+    plan: Plan,
+    written: list[Document],
+) -> Gemma4AssistantForCausalLM:
+    """Train on corpus text and on `written`, what the target itself has said, half and half.
+
+    Goes on from `folder/drafter.pt`; figures go to `folder/drafter_log.jsonl`.
+    """
+    torch.manual_seed(plan.seed)
+    model = Gemma4AssistantForCausalLM(drafter_config())
+    tuned = optimizers(model, plan.rate)
+    checkpoint = folder / "drafter.pt"
+    first = 0
+    if checkpoint.exists():
+        state = torch.load(checkpoint, weights_only=True)
+        model.load_state_dict(state["model"])
+        for optimizer, saved in zip(tuned, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        first = state["step"]
+    target.eval().requires_grad_(False)
+    teach = torch.compile(target.model)
+    body = torch.compile(model.model)
+    rows = batches(_mixed(tokenizer, plan.seed, written), plan.rows)
+    began = time.monotonic()
+    for step, batch in enumerate(itertools.islice(rows, plan.steps)):
+        if step < first:
+            continue
+        losses, agreed = unrolled(target, teach, model, body, batch)
+        sum(w * loss for w, loss in zip(STEP_WEIGHTS, losses, strict=True)).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in tuned:
+            for group in optimizer.param_groups:
+                group["lr"] = plan.rate_at(step)
+            optimizer.step()
+            optimizer.zero_grad()
+        if step % 20 == 0 or step + 1 == plan.steps:
+            entry = {
+                "step": step,
+                "kl": [round(loss.item(), 4) for loss in losses],
+                "agreed": [round(share, 4) for share in agreed],
+                "seconds": time.monotonic() - began,
+            }
+            _log(folder, entry)
+        if (step + 1) % plan.save_every == 0 or step + 1 == plan.steps:
+            state = {
+                "model": model.state_dict(),
+                "optimizers": [optimizer.state_dict() for optimizer in tuned],
+                "step": step + 1,
+            }
+            torch.save(state, checkpoint.with_suffix(".partial"))
+            checkpoint.with_suffix(".partial").replace(checkpoint)
+    _log(folder, {"plan": asdict(plan), "written": len(written)})
+    return model
+
+
+def _log(folder: Path, entry: dict[str, Any]) -> None:
+    with (folder / "drafter_log.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(entry) + "\n")
+
+
+def _mixed(tokenizer: Tokenizer, seed: int, written: list[Document]) -> Iterator[Document]:
+    corpus = (document_of(example, tokenizer) for example in training_examples(seed))
+    for document, own in zip(corpus, itertools.cycle(written), strict=False):
+        yield document
+        yield own
+
+
+def unrolled(
+    target: Gemma4ForCausalLM,
+    teach: Callable[..., Any],
+    model: Gemma4AssistantForCausalLM,
+    body: Callable[..., Any],
+    batch: Batch,
+) -> tuple[list[Tensor], list[float]]:
+    """KL and share of equal likeliest tokens for each draft step, over the answers' positions."""
+    tokens = torch.from_numpy(batch.tokens)
+    documents = torch.from_numpy(batch.documents)
+    positions = torch.from_numpy(batch.positions)
+    learned = torch.from_numpy(batch.learned)
+    window = target.config.sliding_window
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        taught = teach(
+            input_ids=tokens,
+            position_ids=positions,
+            attention_mask=masks.causal(documents, window),
+            use_cache=False,
+            return_shared_kv_states=True,
+        )
+        shared = {kind: tuple(pair) for kind, pair in taught.shared_kv_states.items()}
+        wanted = torch.log_softmax(logits(target, taught.last_hidden_state.flatten(0, 1)), -1)
+        wanted = wanted.unflatten(0, tokens.shape)
+    hidden = torch.roll(taught.last_hidden_state.float(), 1, dims=1)
+    mask = masks.before(documents, window)
+    losses, agreed = [], []
+    for step in range(len(STEP_WEIGHTS)):
+        embedded = target.model.embed_tokens(torch.roll(tokens, -step, dims=1))
+        with torch.autocast("cpu", torch.bfloat16):
+            output = body(
+                inputs_embeds=model.pre_projection(torch.cat([embedded, hidden], -1)),
+                attention_mask=mask,
+                position_ids=positions,
+                shared_kv_states=shared,
+                use_cache=False,
+                # Without it transformers keeps the last position alone.
+                output_hidden_states=True,
+            )
+            hidden = model.post_projection(output.last_hidden_state).float()
+            counted = _counted(learned, documents, step)
+            drafted = model.lm_head(output.last_hidden_state[counted]).float()
+        goal = torch.roll(wanted, -step, dims=1)[counted]
+        drafted = torch.log_softmax(drafted, -1)
+        losses.append(nn.functional.kl_div(drafted, goal, reduction="batchmean", log_target=True))
+        agreed.append((drafted.argmax(-1) == goal.argmax(-1)).float().mean().item())
+    return losses, agreed
+
+
+def _counted(learned: Tensor, documents: Tensor, step: int) -> Tensor:
+    """Positions whose step `step` draws a token of the same document's answer."""
+    ahead = torch.roll(learned, -step, dims=1)
+    same = torch.roll(documents, -step, dims=1) == documents
+    inside = torch.arange(learned.shape[1]) < learned.shape[1] - step - 1
+    return ahead & same & inside & (torch.roll(documents, 1, dims=1) == documents)
+
+
+def own_writing(
+    target: Gemma4ForCausalLM, tokenizer: Tokenizer, count: int, seed: int = DRAFTER_SEED
+) -> list[Document]:
+    """`count` answers drawn from the target at temperature 1 to prompts of the training corpus."""
+    torch.manual_seed(seed)
+    prompts: dict[int, list[list[int]]] = {}
+    for example in itertools.islice(training_examples(seed), count):
+        document = document_of(example, tokenizer)
+        prompts.setdefault(document.answer, []).append(document.tokens[: document.answer])
+    ends = [tokenizer.token_to_id(token) or 0 for token in END_TOKENS]
+    written = []
+    for length, group in sorted(prompts.items()):
+        # Prompts of one length need no padding.
+        for start in range(0, len(group), 64):
+            rows = torch.tensor(group[start : start + 64])
+            out = target.generate(
+                rows, attention_mask=torch.ones_like(rows), max_new_tokens=110, do_sample=True,
+                temperature=1.0, top_k=0, top_p=1.0, eos_token_id=ends, pad_token_id=0,
+            )  # fmt: skip
+            written += [Document(_ended(row, length, ends), length) for row in out.tolist()]
+    order = torch.randperm(len(written)).tolist()
+    return [replace(written[i]) for i in order]
+
+
+def _ended(row: list[int], length: int, ends: list[int]) -> list[int]:
+    for index in range(length, len(row)):
+        if row[index] in ends:
+            return row[: index + 1]
+    return row

@@ -1,0 +1,183 @@
+"""Training of the target: next-token loss on the answers of packed conversations."""
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from transformers import Gemma4ForCausalLM
+
+from demo import masks
+from demo.corpus import CATEGORIES, held_out_examples, training_examples
+from demo.packing import ROW, Batch, Document, batches, document_of
+from demo.shapes import target_config
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Length and pace of a training run; the defaults made the committed set."""
+
+    steps: int
+    rows: int = 12
+    rate: float = 3e-3
+    warm_up: int = 60
+    seed: int = 1
+    save_every: int = 100
+    check_every: int = 300
+
+    def rate_at(self, step: int) -> float:
+        """Linear warm-up, then a cosine to a fiftieth."""
+        if step < self.warm_up:
+            return self.rate * (step + 1) / self.warm_up
+        done = (step - self.warm_up) / max(1, self.steps - self.warm_up)
+        return self.rate * (
+            0.02 + 0.98 * 0.5 * (1 + float(torch.cos(torch.tensor(done * torch.pi))))
+        )
+
+
+def optimizers(model: nn.Module, rate: float, muon: bool = True) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices of the blocks, AdamW for embeddings and norms."""
+    named = dict(model.named_parameters())
+    matrices = [p for name, p in named.items() if p.ndim == 2 and "embed" not in name and muon]
+    chosen = {id(p) for p in matrices}
+    rest = [p for p in named.values() if id(p) not in chosen]
+    found: list[torch.optim.Optimizer] = [
+        torch.optim.AdamW(rest, lr=rate, betas=(0.9, 0.95), weight_decay=0.0)
+    ]
+    if matrices:
+        found.append(
+            torch.optim.Muon(matrices, lr=rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw")
+        )
+    return found
+
+
+def train_target(
+    tokenizer: Tokenizer, folder: Path, plan: Plan, *, compiled: bool = True, muon: bool = True
+) -> Gemma4ForCausalLM:
+    """Train, or go on from `folder`'s last checkpoint; figures go to `folder/target_log.jsonl`."""
+    torch.manual_seed(plan.seed)
+    model = Gemma4ForCausalLM(target_config())
+    tuned = optimizers(model, plan.rate, muon)
+    checkpoint = folder / "target.pt"
+    first = 0
+    if checkpoint.exists():
+        state = torch.load(checkpoint, weights_only=True)
+        model.load_state_dict(state["model"])
+        for optimizer, saved in zip(tuned, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        first = state["step"]
+    body = torch.compile(model.model) if compiled else model.model
+    examples = training_examples(plan.seed)
+    rows = batches((document_of(example, tokenizer) for example in examples), plan.rows)
+    held_out = held_out_documents(tokenizer, 60)
+    began = time.monotonic()
+    for step, batch in enumerate(rows):
+        if step < first:
+            continue
+        if step >= plan.steps:
+            break
+        loss = _step(model, body, batch, tuned, plan.rate_at(step))
+        if step % 20 == 0:
+            _log(folder, {"step": step, "loss": loss, "seconds": time.monotonic() - began})
+        if (step + 1) % plan.check_every == 0:
+            _log(folder, {"step": step, "right": right_answers(model, held_out)})
+        if (step + 1) % plan.save_every == 0:
+            _save(checkpoint, model, tuned, step + 1)
+    _save(checkpoint, model, tuned, plan.steps)
+    _log(folder, {"plan": asdict(plan), "right": right_answers(model, held_out)})
+    return model
+
+
+def _step(
+    model: Gemma4ForCausalLM,
+    body: Callable[..., Any],
+    batch: Batch,
+    tuned: list[torch.optim.Optimizer],
+    rate: float,
+) -> float:
+    hidden = states(model, body, batch)
+    learned = torch.from_numpy(batch.learned).flatten().nonzero().squeeze(1)
+    targets = torch.from_numpy(batch.tokens).flatten()[learned + 1]
+    loss = nn.functional.cross_entropy(logits(model, hidden.flatten(0, 1)[learned]), targets)
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    for optimizer in tuned:
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.step()
+        optimizer.zero_grad()
+    return float(loss)
+
+
+def states(model: Gemma4ForCausalLM, body: Callable[..., Any], batch: Batch) -> Tensor:
+    """Hidden states after the final norm, [B, S, d], in bfloat16 arithmetic."""
+    documents = torch.from_numpy(batch.documents)
+    with torch.autocast("cpu", torch.bfloat16):
+        output = body(
+            input_ids=torch.from_numpy(batch.tokens),
+            position_ids=torch.from_numpy(batch.positions),
+            attention_mask=masks.causal(documents, model.config.sliding_window),
+            use_cache=False,
+        )
+    hidden: Tensor = output.last_hidden_state
+    return hidden
+
+
+def logits(model: Gemma4ForCausalLM, hidden: Tensor) -> Tensor:
+    """Capped logits float32[n, V] of states [n, d]."""
+    with torch.autocast("cpu", torch.bfloat16):
+        raw = model.lm_head(hidden).float()
+    cap = model.config.final_logit_softcapping
+    return torch.tanh(raw / cap) * cap
+
+
+def held_out_documents(tokenizer: Tokenizer, count: int) -> dict[str, list[Document]]:
+    """Held-out documents of every category."""
+    return {
+        name: [document_of(example, tokenizer) for example in held_out_examples(name, count, 7)]
+        for name in CATEGORIES
+    }
+
+
+def right_answers(
+    model: Gemma4ForCausalLM, documents: dict[str, list[Document]]
+) -> dict[str, float]:
+    """Share of answers whose every token is the likeliest one.
+
+    Where an answer is unique, that is just what greedy decoding would write; where it is not,
+    the share says little.
+    """
+    right = {}
+    for name, members in documents.items():
+        with torch.no_grad():
+            hits = [_all_likeliest(model, document) for document in members]
+        right[name] = sum(hits) / max(1, len(hits))
+    return right
+
+
+def _all_likeliest(model: Gemma4ForCausalLM, document: Document) -> bool:
+    tokens = torch.tensor([document.tokens[:ROW]])
+    # The model itself, not its compiled form: these rows differ in length.
+    states_ = model.model(input_ids=tokens, use_cache=False).last_hidden_state
+    best = logits(model, states_[0]).argmax(-1)
+    return bool((best[document.answer - 1 : -1] == tokens[0, document.answer :]).all())
+
+
+def _save(path: Path, model: nn.Module, tuned: Iterable[torch.optim.Optimizer], step: int) -> None:
+    state = {
+        "model": model.state_dict(),
+        "optimizers": [optimizer.state_dict() for optimizer in tuned],
+        "step": step,
+    }
+    torch.save(state, path.with_suffix(".partial"))
+    path.with_suffix(".partial").replace(path)
+
+
+def _log(folder: Path, entry: dict[str, Any]) -> None:
+    with (folder / "target_log.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(entry) + "\n")
