@@ -54,6 +54,8 @@ class Table:
     peers: dict[int, Variant]
     different: int = 0
     """Answers whose tokens were not those of plain decoding."""
+    unlike_peer: int = 0
+    """The server's answers whose tokens were not ours at the same depth."""
 
     def print(self) -> None:
         """One line a variant: medians with quartiles, ratios to plain and to the server."""
@@ -82,6 +84,8 @@ class Table:
         head = ["T = 0, 1 slot", "tok/s", "x plain", "tokens a round", "Python", "x predicted"]
         print_table([*head, "x llama-server"], rows)
         print(f"{self.different} answers differ from plain decoding")
+        if self.peers:
+            print(f"{self.unlike_peer} answers of llama-server differ from ours")
 
     def figures(self) -> list[tuple[str, float, float, bool]]:
         """What the loop is held to: a name, the value, its bound, and whether it is met."""
@@ -169,6 +173,10 @@ def _one_round(
         decoded = sum(len(answer.tokens) - 1 for answer in answers)
         spent = sum((len(answer.tokens) - 1) / answer.rate for answer in answers)
         table.peers[depth].rates.append(decoded / spent)
+        table.unlike_peer += sum(
+            answer.tokens != run.tokens
+            for answer, run in zip(answers, runs.get(depth, runs[0]), strict=True)
+        )
     for depth, of_depth in runs.items():
         seconds = sum(run.seconds for run in of_depth)
         emitted = sum(run.round_tokens for run in of_depth)
