@@ -143,6 +143,13 @@ def test_a_shorter_drafter_context_is_a_note(target: Header, tmp_path: Path) -> 
     assert [note.name for note in report.notes] == ["context length"]
 
 
+def test_another_padding_token_is_a_note(target: Header, tmp_path: Path) -> None:
+    drafter = _drafter(tmp_path, metadata={"tokenizer.ggml.padding_token_id": 3})
+    report = check_pair(target, drafter)
+    assert report.matches
+    assert [(note.name, note.drafter) for note in report.notes] == [("padding token", 3)]
+
+
 def test_the_report_is_json(target: Header, tmp_path: Path) -> None:
     report = check_pair(target, _drafter(tmp_path, window=32))
     data = json.loads(json.dumps(report.to_json()))
