@@ -130,8 +130,9 @@ def _furthest_read(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     return lambda: seen[0]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_real_vocabulary_takes_little_memory(tmp_path: Path) -> None:
-    """262,144 tokens and 514,906 merges: below 50 MB more, reading and comparing included."""
+    """262,144 tokens and 514,906 merges: below 50 MB more, telling its tokens apart included."""
     path = tmp_path / "big.gguf"
     script = (
         "import sys; from pathlib import Path\n"
@@ -140,19 +141,24 @@ def test_a_real_vocabulary_takes_little_memory(tmp_path: Path) -> None:
     )
     subprocess.run([sys.executable, "-c", script, path], check=True, cwd=_ROOT)
     measure = (
-        "import sys, resource; from pathlib import Path\n"
+        "import sys; from pathlib import Path\n"
         "from gemmtp_models.header import read_header\n"
-        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "before = peak()\n"
+        "def status(name):\n"
+        "    lines = Path('/proc/self/status').read_text().splitlines()\n"
+        "    return next(int(line.split()[1]) for line in lines if line.startswith(name))\n"
+        "Path('/proc/self/clear_refs').write_text('5')  # the peak counts from here\n"
+        "before = status('VmRSS')\n"
         "tokens = read_header(Path(sys.argv[1])).metadata['tokenizer.ggml.tokens'].value\n"
-        "tokens.sha256(); print(peak() - before, tokens.count)"
+        "tokens.sha256(); distinct = len(set(tokens.strings()))\n"
+        "print(status('VmHWM') - before, distinct)"
     )
     done = subprocess.run(
         [sys.executable, "-c", measure, path], capture_output=True, text=True, check=True, cwd=_ROOT
     )
-    kibibytes, count = map(int, done.stdout.split())
-    assert count == 262_144
-    assert kibibytes * 1024 < 50e6
+    kibibytes, distinct = map(int, done.stdout.split())
+    assert distinct == 262_144
+    # The set of all tokens alone takes some 20 MB, so less would be no measurement.
+    assert 15e6 < kibibytes * 1024 < 50e6
 
 
 _ROOT = Path(__file__).parents[2]
