@@ -1,9 +1,14 @@
-"""From a row of logits to a token: greedy, or temperature, top-k, top-p, min-p and one draw.
+"""From a row of logits to a token: greedy, or temperature, top-k, top-p, min-p and a race.
 
 The order is that of transformers, and of Google's reference for Gemma: temperature, top-k, top-p,
-min-p. The draw for a position depends on the seed and the position alone (a counter-based
-generator: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), so drafting, which
-visits some positions twice and others never, cannot shift the stream.
+min-p.
+
+Every token gets an exponential variate that depends on the seed, the position and the token alone,
+and the token with the smallest variate divided by its probability wins (the exponential race, which
+is the Gumbel-max trick: Maddison et al., "A* Sampling", 2014). So drafting, which visits some
+positions twice and others never, cannot shift the stream; and where two forward passes round
+differently, the choice changes only if the two leaders are that close. A draw along the cumulative
+distribution would move every interval behind a token that enters or leaves the nucleus.
 """
 
 from __future__ import annotations
@@ -53,24 +58,25 @@ class SamplingParameters:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A processed next-token distribution: ``ids`` int64[k] ascending, ``p`` float64[k], sum 1.
-
-    The cumulative sum runs in the order of token ids, not of probabilities: rounding that swaps
-    two nearly equal tokens then moves an edge by a hair, and not a whole interval elsewhere.
-    """
+    """A processed next-token distribution: ``ids`` int64[k] ascending, ``p`` float64[k], sum 1."""
 
     ids: NDArray[np.int64]
     p: NDArray[np.float64]
 
-    def draw(self, uniform: float) -> int:
-        """The token whose interval of the cumulative distribution holds ``uniform`` in [0, 1)."""
-        edges = np.cumsum(self.p)
-        i = int(np.searchsorted(edges, uniform * edges[-1], side="right"))
-        return int(self.ids[min(i, len(self.ids) - 1)])
+    def draw(self, seed: int, position: int) -> int:
+        """The token that belongs to ``seed`` and ``position``; frequencies follow ``p``."""
+        return int(self.ids[self._arrivals(seed, position).argmin()])
 
-    def edge_distance(self, uniform: float) -> float:
-        """How far ``uniform`` lies from the nearest edge of the cumulative distribution."""
-        return float(np.min(np.abs(np.cumsum(self.p) - uniform)))
+    def margin(self, seed: int, position: int) -> float:
+        """How far the second in the race lies behind, in logits divided by the temperature."""
+        if len(self.ids) < 2:
+            return float("inf")
+        first, second = np.partition(self._arrivals(seed, position), 1)[:2]
+        return float(np.log(second / first))
+
+    def _arrivals(self, seed: int, position: int) -> NDArray[np.float64]:
+        arrivals: NDArray[np.float64] = exponentials(seed, position, self.ids) / self.p
+        return arrivals
 
 
 def processed(logits: Floats, parameters: SamplingParameters) -> Distribution:
@@ -89,7 +95,7 @@ def processed(logits: Floats, parameters: SamplingParameters) -> Distribution:
         raise UsageError(*NOTHING_LEFT)
     scaled = logits[ids].astype(np.float64) / parameters.temperature
     p = np.exp(scaled - scaled.max())
-    p /= p.sum()
+    ids, p = _filtered(ids, p, p > 0.0)
     if parameters.top_p < 1.0:
         ids, p = _filtered(ids, p, _nucleus(p, parameters.top_p))
     if parameters.min_p > 0.0:
@@ -118,7 +124,18 @@ def fresh_seed() -> int:
     return secrets.randbits(63)
 
 
-def uniform(seed: int, position: int) -> float:
-    """The draw in [0, 1) that belongs to (``seed``, ``position``), with 53 random bits."""
-    bits = int(np.random.Philox(key=seed, counter=position).random_raw())
-    return (bits >> 11) * 2.0**-53
+def exponentials(seed: int, position: int, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+    """float64[k]: the standard exponential variate of every (``seed``, ``position``, id).
+
+    Seed and position pick a 64-bit state (Philox: Salmon et al., "Parallel random numbers: as easy
+    as 1, 2, 3", 2011), from which SplitMix64 (Steele et al., 2014) is taken at the id's place.
+    """
+    state = np.uint64(np.random.Philox(key=seed, counter=position).random_raw())
+    z = state + (ids.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z ^= z >> np.uint64(31)
+    # 53 random bits and a half, so that the logarithm never meets zero.
+    uniform = ((z >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    variates: NDArray[np.float64] = -np.log(uniform)
+    return variates

@@ -13,7 +13,7 @@ import numpy as np
 
 from gemmtp.engine.backend import Floats, Target
 from gemmtp.engine.processors import Processor
-from gemmtp.engine.sampling import NOTHING_LEFT, SamplingParameters, processed, uniform
+from gemmtp.engine.sampling import NOTHING_LEFT, SamplingParameters, processed
 from gemmtp.errors import EngineError, UsageError
 
 
@@ -43,7 +43,7 @@ class Chooser:
                 "The file may be damaged; compare its checksum with the publisher's.",
             )
         if token < 0:
-            token = processed(logits, self.parameters).draw(uniform(self.seed, position))
+            token = processed(logits, self.parameters).draw(self.seed, position)
         return token
 
 

@@ -7,11 +7,13 @@ import pytest
 
 from gemmtp.engine.depth import FixedDepth, HeuristicDepth
 from gemmtp.engine.processors import LogitBias, SuppressTokens
-from gemmtp.engine.sampling import SamplingParameters, processed, uniform
+from gemmtp.engine.sampling import Distribution, SamplingParameters, exponentials, processed
 from gemmtp.engine.stopping import StopStrings, StopWatch
 from gemmtp.errors import UsageError
 
 LOGITS = np.log(np.array([0.1, 0.4, 0.05, 0.25, 0.2], np.float32))
+EXPONENTIALS_0_0 = [1.2090441792468518, 0.528805931884829, 1.7188523802084634]
+EXPONENTIALS_END = [0.1466115320020613, 0.7091158139058136, 0.880993790142738]
 
 
 def dist(**parameters: float) -> dict[int, float]:
@@ -34,34 +36,56 @@ def test_temperature_sharpens_and_flattens() -> None:
     assert np.allclose(cold.p, p / p.sum(), atol=1e-6)
 
 
-def test_a_forbidden_token_has_no_interval() -> None:
+def test_a_forbidden_token_never_wins() -> None:
     logits = LOGITS.copy()
     SuppressTokens([1, 3]).apply(logits, [])
     d = processed(logits, SamplingParameters(temperature=1.0))
     assert list(d.ids) == [0, 2, 4]
-    drawn = {d.draw(u) for u in np.linspace(0, 1, 101, endpoint=False)}
+    drawn = {d.draw(1, position) for position in range(200)}
     assert drawn == {0, 2, 4}
 
 
 def test_draws_follow_the_distribution() -> None:
     d = processed(LOGITS, SamplingParameters(temperature=1.0, top_k=3))
     n = 20_000
-    drawn = [d.draw(uniform(7, position)) for position in range(n)]
+    drawn = [d.draw(7, position) for position in range(n)]
     for token, p in zip(d.ids, d.p, strict=True):
         share = drawn.count(int(token)) / n
         # Five standard deviations of a binomial share.
         assert abs(share - p) < 5 * np.sqrt(p * (1 - p) / n)
 
 
-def test_a_draw_belongs_to_seed_and_position_alone() -> None:
-    assert uniform(1, 5) == uniform(1, 5)
-    values = {uniform(seed, position) for seed in range(50) for position in range(50)}
-    assert len(values) == 2500
-    assert all(0.0 <= value < 1.0 for value in values)
+def test_a_variate_belongs_to_seed_position_and_token_alone() -> None:
+    ids = np.array([3, 9, 262_143])
+    assert list(exponentials(1, 5, ids)) == list(exponentials(1, 5, ids))
+    assert exponentials(1, 5, ids)[1] == exponentials(1, 5, ids[1:2])[0]
+    values = [exponentials(seed, position, ids) for seed in range(50) for position in range(50)]
+    assert len(np.unique(values)) == 7500
+    assert np.mean(values) == pytest.approx(1.0, abs=0.06)
+    assert np.std(values) == pytest.approx(1.0, abs=0.08)
     # The text of a seed is a promise: these values must not change.
-    assert uniform(0, 0) == 0.011546754286331562
-    assert uniform(42, 7) == 0.4074136540795371
-    assert uniform(2**64 - 1, 2**22) == 0.5979701667239412
+    assert list(exponentials(0, 0, ids)) == pytest.approx(EXPONENTIALS_0_0, rel=1e-12)
+    assert list(exponentials(2**64 - 1, 2**22, ids)) == pytest.approx(EXPONENTIALS_END, rel=1e-12)
+
+
+def test_a_token_that_leaves_the_nucleus_changes_only_its_own_draws() -> None:
+    random = np.random.default_rng(3)
+    p = random.dirichlet(np.ones(50))
+    whole, without = (Distribution(np.arange(n), p[:n] / p[:n].sum()) for n in (len(p), len(p) - 1))
+    for position in range(2000):
+        if whole.draw(1, position) != 49:
+            assert whole.draw(1, position) == without.draw(1, position)
+
+
+def test_the_margin_is_how_much_a_logit_must_change() -> None:
+    d = processed(LOGITS, SamplingParameters(temperature=1.0))
+    for position in range(100):
+        winner, margin = d.draw(5, position), d.margin(5, position)
+        for change, same in ((-0.99 * margin, True), (-1.01 * margin, False)):
+            logits = LOGITS.astype(np.float64)
+            logits[winner] += change
+            moved = processed(logits.astype(np.float64), SamplingParameters(temperature=1.0))
+            assert (moved.draw(5, position) == winner) is same
 
 
 @pytest.mark.parametrize(
