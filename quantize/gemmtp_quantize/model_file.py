@@ -99,8 +99,6 @@ def architecture_fields(name: str, config: TextConfig, shared_layers: int) -> Fi
         "rope.dimension_count": u32(config.head_dim_full),
         "rope.dimension_count_swa": u32(config.head_dim),
     }
-    if config.softcap is not None:
-        values["final_logit_softcapping"] = f32(config.softcap)
     return {f"{name}.{key}": value for key, value in values.items()}
 
 

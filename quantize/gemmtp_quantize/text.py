@@ -12,6 +12,7 @@ from gemmtp_quantize.model_file import (
     Fields,
     TensorSpec,
     architecture_fields,
+    f32,
     general_fields,
     tokenizer_fields,
 )
@@ -127,9 +128,12 @@ def target_fields(
     checkpoint: Checkpoint, config: TextConfig, tokenizer: Tokenizer, specs: list[TensorSpec]
 ) -> Fields:
     """All metadata of the target's GGUF except its file type and fingerprint."""
+    # Without the key llama.cpp caps at 30; zero switches the cap off.
+    softcap = f32(config.softcap or 0.0)
     return {
         **general_fields(TARGET_ARCHITECTURE, checkpoint, specs),
         **architecture_fields(TARGET_ARCHITECTURE, config, shared_layers=0),
+        f"{TARGET_ARCHITECTURE}.final_logit_softcapping": softcap,
         **tokenizer_fields(tokenizer),
     }
 
