@@ -10,6 +10,8 @@ import typer
 from typer.core import TyperGroup
 
 from gemmtp.cli.doctor import doctor
+from gemmtp.cli.list import list_sets
+from gemmtp.cli.quantize import quantize
 from gemmtp.cli.run import run as run_command
 from gemmtp.cli.show import show
 from gemmtp.errors import GemmtpError, InterruptedByUser
@@ -42,7 +44,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run_command)
+app.command("list")(list_sets)
 app.command("show")(show)
+app.command("quantize")(quantize)
 app.command("doctor")(doctor)
 
 

@@ -18,7 +18,7 @@ _GPU_SIGNS = (
 def doctor(
     as_json: bool = typer.Option(False, "--json", help="One JSON object on stdout."),
 ) -> None:
-    """Check the installation: versions, drafting, devices, memory, threads."""
+    """Check the installation and the machine."""
     from gemmtp import __version__, settings
     from gemmtp.llama import devices, library
 

@@ -36,7 +36,7 @@ def quantize(
     ),
     threads: int = typer.Option(0, "--threads", min=0, help="For quantising; 0: all cores."),
 ) -> None:
-    """Convert and quantise a checkpoint and its assistant into one matched set."""
+    """Turn a checkpoint and its assistant into one matched set."""
     from gemmtp.errors import UsageError
     from gemmtp_quantize.plan import plan_set
     from gemmtp_quantize.recipe import load_recipe

@@ -11,6 +11,7 @@ import typer
 if TYPE_CHECKING:
     from gemmtp_models.header import Header
     from gemmtp_models.metadata import Entry
+    from gemmtp_models.names import ModelFiles
     from gemmtp_models.pairing import PairReport
 
 MAX_SHOWN = 100
@@ -18,17 +19,21 @@ MAX_SHOWN = 100
 
 
 def show(
-    model: str = typer.Argument(..., metavar="FILE", help="A GGUF file."),
+    model: str = typer.Argument(..., metavar="MODEL", help="A set's name or a GGUF file."),
     drafter: Path | None = typer.Option(
-        None, "--drafter", metavar="F", help="Check that this drafter belongs to FILE."
+        None, "--drafter", metavar="F", help="Check that this drafter belongs to MODEL."
     ),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on stdout."),
 ) -> None:
-    """Show a model file: metadata, tensor types, and how a drafter matches it."""
+    """Show what is in a set or a file, and whether its pair matches."""
+    from gemmtp import settings
     from gemmtp_models.header import read_header
+    from gemmtp_models.names import find
     from gemmtp_models.pairing import check_drafter, check_pair, check_target
 
-    header = read_header(Path(model))
+    files = find(model, settings.data_dir())
+    header = read_header(files.target)
+    drafter = drafter or files.drafter
     report = None
     if drafter is not None:
         check_target(header)
@@ -36,10 +41,28 @@ def show(
         check_drafter(draft_header)
         report = check_pair(header, draft_header)
     if as_json:
-        _print_json(header, report)
+        _print_json(header, report, files)
         return
-    for line in _lines(header, report):
+    for line in [*_set_lines(files), *_lines(header, report)]:
         sys.stdout.write(line + "\n")
+
+
+def _set_lines(files: ModelFiles) -> list[str]:
+    """What a manifest adds to its files; nothing for a bare file."""
+    manifest, p = files.manifest, files.parameters
+    if manifest is None or p is None:
+        return []
+    return [
+        f"set {manifest.name}",
+        *(
+            f"  {role:13} {(layer.file or layer.sha256 or '')[:40]}, {layer.size / 2**20:,.1f} MiB"
+            for role, layer in manifest.layers.items()
+        ),
+        f"  sampling      temperature {p.temperature:g}, top-k {p.top_k}, top-p {p.top_p:g}, "
+        f"min-p {p.min_p:g}",
+        f"  draft depth   {p.draft_depth}",
+        "",
+    ]
 
 
 def _lines(header: Header, report: PairReport | None) -> list[str]:
@@ -78,7 +101,7 @@ def _value(entry: Entry) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}… ({len(text):,} characters)"
 
 
-def _print_json(header: Header, report: PairReport | None) -> None:
+def _print_json(header: Header, report: PairReport | None, files: ModelFiles) -> None:
     import json
 
     from gemmtp_models.metadata import ArraySlice
@@ -100,5 +123,6 @@ def _print_json(header: Header, report: PairReport | None) -> None:
         "tensor_types": header.type_counts(),
         "metadata": metadata,
         "pair": None if report is None else report.to_json(),
+        "set": None if files.manifest is None else files.manifest.to_json(),
     }
     sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=2) + "\n")

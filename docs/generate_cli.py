@@ -1,0 +1,37 @@
+"""Writes ``docs/cli.md`` from the commands' own help; ``--check`` fails when it is out of date."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from gemmtp.cli.app import app
+
+PAGE = Path(__file__).with_name("cli.md")
+HEAD = "# Commands\n\nGenerated from `--help` by `python docs/generate_cli.py`.\n"
+
+
+def page() -> str:
+    """The whole page."""
+    commands = sorted(get_command(app).commands)  # type: ignore[attr-defined]
+    parts = [HEAD]
+    for name in ("", *commands):
+        args = [name, "--help"] if name else ["--help"]
+        shown = CliRunner().invoke(app, args, prog_name="gemmtp", terminal_width=80).output
+        lines = "\n".join(line.rstrip() for line in shown.strip().splitlines())
+        parts.append(f"\n## gemmtp {name}".rstrip() + f"\n\n```\n{lines}\n```\n")
+    return "".join(parts)
+
+
+def main() -> None:
+    if "--check" not in sys.argv:
+        PAGE.write_text(page(), "utf-8")
+    elif PAGE.read_text("utf-8") != page():
+        sys.exit(f"{PAGE.name} is out of date: run python docs/generate_cli.py")
+
+
+if __name__ == "__main__":
+    main()
