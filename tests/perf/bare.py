@@ -32,6 +32,8 @@ MAX_ROWS = 9
 """Rows of one verification: the newest token and up to eight drafted ones."""
 PROMPT_ROWS = 512
 DRAFT_UBATCH = 8
+MIDDLE = 64
+"""Where in an answer costs are measured."""
 
 
 @llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
@@ -279,36 +281,36 @@ def measure_costs(
     pair: BarePair,
     prompt: Sequence[int],
     *,
-    rows: Sequence[int] = tuple(range(1, MAX_ROWS + 1)),
+    depths: Sequence[int] = tuple(range(MAX_ROWS)),
     rounds: int = 3,
     repeats: int = 6,
 ) -> Costs:
     """V(n) and c_draft in the middle of a 128-token answer to ``prompt``, medians.
 
-    Sizes are interleaved, so that a change of the machine's load meets all of them. The first
-    decode of each size, which builds its graph, is not counted.
+    Passes follow each other as in the loop, ``depth`` draft steps and then depth + 1 rows, since
+    each finds the caches as the other left them. Depths are interleaved, so that a change of the
+    machine's load meets all of them; the first pass of each builds its graph and is not counted.
     """
-    answer = pair.generate(prompt, 64 + MAX_ROWS, 0).tokens
-    past = len(prompt) + 64
-    verify: dict[int, list[float]] = {n: [] for n in rows}
+    answer = pair.generate(prompt, MIDDLE + MAX_ROWS, 0).tokens
+    past = len(prompt) + MIDDLE
+    hidden = pair.hidden(0).copy()
+    verify: dict[int, list[float]] = {depth + 1: [] for depth in depths}
     draft: list[float] = []
     for _ in range(rounds):
-        for n in rows:
-            newest = answer[64 : 64 + n]
+        for depth in depths:
+            newest = answer[MIDDLE : MIDDLE + depth + 1]
             for repeat in range(repeats + 1):
                 pair.remove(past)
+                steps = []
+                for token in newest[: depth if pair.drafts else 0]:
+                    start = time.perf_counter()
+                    pair.draft_decode(token, hidden, past)
+                    steps.append(time.perf_counter() - start)
                 start = time.perf_counter()
-                pair.decode(newest, past, outputs=n)
+                pair.decode(newest, past, outputs=depth + 1)
                 if repeat:
-                    verify[n].append(time.perf_counter() - start)
-        if pair.drafts:
-            pair.remove(past)
-            hidden = np.array(pair.hidden(0))
-            for repeat in range(repeats + 1):
-                start = time.perf_counter()
-                pair.draft_decode(answer[64], hidden, past)
-                if repeat:
-                    draft.append(time.perf_counter() - start)
+                    verify[depth + 1].append(time.perf_counter() - start)
+                    draft += steps
     return Costs(
         {n: median(times) for n, times in verify.items()},
         median(draft) if draft else float("nan"),

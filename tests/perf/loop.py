@@ -160,9 +160,7 @@ def _one_round(
     max_tokens: int,
     turn: int,
 ) -> None:
-    costs = measure_costs(
-        bare, prompts[turn % len(prompts)], rows=[k + 1 for k in table.ours], rounds=2
-    )
+    costs = measure_costs(bare, prompts[turn % len(prompts)], depths=list(table.ours), rounds=2)
     depths = list(table.ours)
     start = turn % len(depths)
     runs: dict[int, list[Run]] = {}
