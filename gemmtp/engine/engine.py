@@ -31,8 +31,8 @@ from gemmtp.engine.stats import Statistics
 from gemmtp.engine.verify import Chooser, sample_and_compare
 from gemmtp.errors import EngineError, PromptTooLongError, UsageError
 
-FinishReason = Literal["stop", "length", "context", "cancelled"]
-"""An end token or stop string; ``max_tokens``; the end of the context; stopped by the caller."""
+FinishReason = Literal["stop", "length", "context"]
+"""An end token or stop string; ``max_tokens``; the end of the context."""
 
 
 @dataclass(frozen=True, slots=True)

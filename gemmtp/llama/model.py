@@ -7,11 +7,12 @@ a file that breaks the format's rules.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from gemmtp.errors import EngineError, UsageError
 from gemmtp.llama.library import api, log
@@ -73,11 +74,16 @@ class Model:
         parameters = c.llama_model_default_params()
         parameters.n_gpu_layers = options.gpu_layers
         parameters.use_extra_bufts = options.repack
-        # The struct does not own the callback: this name keeps it alive during the load.
-        callback = _progress_callback(parameters, progress)
+        report = _ProgressReport(progress)
+        if progress is not None:
+            # The struct does not own the callback: ``report`` keeps it alive during the load.
+            parameters.progress_callback = report.callback
         log.mark()
-        handle = c.llama_model_load_from_file(str(path).encode(), parameters)
-        del callback
+        handle = c.llama_model_load_from_file(os.fsencode(path), parameters)
+        if report.interruption is not None:
+            if handle:
+                c.llama_model_free(handle)
+            raise report.interruption
         if not handle:
             raise EngineError(
                 f"llama.cpp could not load {path.name}: {log.cause() or 'it gave no reason'}",
@@ -100,7 +106,7 @@ class Model:
     def tokenize(self, text: str, *, special: bool = False, bos: bool = False) -> list[int]:
         """The tokens of ``text``; ``special`` parses markers such as ``<turn|>`` in it.
 
-        ``bos`` puts the beginning-of-text token first where the model wants one. Raises
+        ``bos`` puts the beginning-of-text token first, once, where the model wants one. Raises
         :class:`~gemmtp.errors.UsageError` on text that is no valid Unicode.
         """
         try:
@@ -113,7 +119,15 @@ class Model:
         n = c.llama_tokenize(self._vocab, data, len(data), buffer, room, bos, special)
         if n < 0:
             raise EngineError("llama.cpp could not tokenize the text.")
-        return list(buffer[:n])
+        tokens = list(buffer[:n])
+        # A text that begins with the marker itself has it already.
+        return tokens[1:] if bos and tokens[:1] == tokens[1:2] == [self.bos] else tokens
+
+    @cached_property
+    def bos(self) -> int:
+        """The beginning-of-text token."""
+        token: int = api().llama_vocab_bos(self._vocab)
+        return token
 
     def token_bytes(self, token: int, *, special: bool = False) -> bytes:
         """The bytes of a token; control tokens are empty unless ``special`` renders them."""
@@ -159,18 +173,21 @@ class Model:
         tokens = api().llama_vocab_get_suppress_tokens(self._vocab, ctypes.byref(n))
         return list(tokens[: n.value]) if tokens and n.value else []
 
-    @property
-    def adds_bos(self) -> bool:
-        return bool(api().llama_vocab_get_add_bos(self._vocab))
 
+class _ProgressReport:
+    """llama.cpp's progress callback, through which nothing may be raised.
 
-def _progress_callback(parameters: Any, progress: Progress | None) -> Any:
-    if progress is None:
-        return None
+    What the caller's function raises (Ctrl-C lands there) stops the load and is kept for after.
+    """
 
-    def report(share: float, user_data: object) -> bool:
-        return progress(share)
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self.interruption: BaseException | None = None
+        self.callback = api().llama_progress_callback(self._report)
 
-    callback = api().llama_progress_callback(report)
-    parameters.progress_callback = callback
-    return callback
+    def _report(self, share: float, user_data: object) -> bool:
+        try:
+            return self._progress is None or self._progress(share)
+        except BaseException as raised:
+            self.interruption = raised
+            return False

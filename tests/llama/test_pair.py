@@ -215,6 +215,27 @@ def test_a_failed_load_gives_llama_cpps_own_reason(tmp_path: Path, tiny: tuple[P
     assert "it gave no reason" not in caught.value.message
 
 
+def test_ctrl_c_during_a_load_comes_through(tiny: tuple[Path, Path]) -> None:
+    def interrupted(share: float) -> bool:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Model.open(tiny[0], progress=interrupted)
+    seen: list[float] = []
+    Model.open(tiny[0], progress=lambda share: not seen.append(share)).close()  # type: ignore[func-returns-value]
+    assert seen[-1] == 1.0
+    with pytest.raises(EngineError, match="could not load"):
+        Model.open(tiny[0], progress=lambda share: False)
+
+
+def test_the_beginning_of_text_comes_once(tiny: tuple[Path, Path]) -> None:
+    with Model.open(tiny[0]) as model:
+        plain = model.tokenize("the", bos=True, special=True)
+        assert plain[0] == model.bos
+        assert model.tokenize("<bos>the", bos=True, special=True) == plain
+        assert model.tokenize("the", special=True) == plain[1:]
+
+
 def test_the_log_joins_pieces_and_survives_cut_characters() -> None:
     log = library.Log()
     seen: list[str] = []
