@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import gguf
@@ -63,7 +64,14 @@ def _write_header(path: Path, fields: Fields, tensors: Sequence[PlannedTensor]) 
             tensor.written_bytes,
             raw_dtype=gguf.GGMLQuantizationType(TYPE_IDS[tensor.written]),
         )
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    writer.close()
+    try:
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        writer.close()
+    except OSError:
+        # The writer keeps its file open when a write fails; closing it fails once more.
+        for file in writer.fout or ():
+            with suppress(OSError):
+                file.close()
+        raise
