@@ -98,10 +98,13 @@ def main() -> None:
     parser.add_argument("--target", type=Path)
     parser.add_argument("--drafter", type=Path)
     parser.add_argument("--runs", type=int, default=15)
+    parser.add_argument("--check", action="store_true", help="fail when a bound is missed")
     arguments = parser.parse_args()
     rows = []
+    missed = False
     for bound in bounds(arguments.target, arguments.drafter):
         ours, bare = compare(bound, arguments.runs)
+        missed |= ours.middle > bound.limit * bare.middle
         rows.append(
             [
                 bound.name,
@@ -112,6 +115,8 @@ def main() -> None:
             ]
         )
     print_table(["", "gemmtp ms", "bare ms", "ratio", "at most"], rows)
+    if arguments.check and missed:
+        raise SystemExit(1)
 
 
 def _milliseconds(seconds: Spread) -> str:
