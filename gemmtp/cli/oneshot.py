@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from gemmtp import settings
-from gemmtp.cli.output import Output, output_of, start_line
+from gemmtp.cli.output import Outcome, Output, output_of, start_line
 from gemmtp.cli.progress import loading
 from gemmtp.engine.depth import DepthChooser, FixedDepth, HeuristicDepth
 from gemmtp.engine.engine import Finished, Prefill, Request, Token
@@ -249,4 +249,4 @@ def _decode(pair: Pair, request: Request, options: Options, output: Output) -> N
             case Prefill(done=done, total=total):
                 output.prefill(done, total)
             case Finished(reason=reason, statistics=statistics):
-                output.finish(reason, statistics, pair.engine.drafting.reason, request)
+                output.finish(Outcome(reason, statistics, pair.engine.drafting.reason, request))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gemmtp.prompt.stream import TextStream
@@ -32,6 +33,16 @@ def start_line(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an answer ended; ``off`` is why there was no drafting, None where there was."""
+
+    reason: FinishReason
+    statistics: Statistics
+    off: str | None
+    request: Request
+
+
 class Output:
     """Plain text on stdout; the start line and statistics on stderr."""
 
@@ -52,21 +63,15 @@ class Output:
         """A token came, with its bytes (none for an end token)."""
         self._write(self._stream.feed(piece))
 
-    def finish(
-        self,
-        reason: FinishReason,
-        statistics: Statistics,
-        off: str | None,
-        request: Request,
-    ) -> None:
+    def finish(self, outcome: Outcome) -> None:
         """The answer is complete."""
         self._write(self._stream.finish())
         if not self._ends_line:
             self._write("\n")
-        if reason == "context":
+        if outcome.reason == "context":
             sys.stderr.write(f"note: {CONTEXT_NOTE}\n")
         if self._options.verbose:
-            sys.stderr.write(summary(statistics, off, request) + "\n")
+            sys.stderr.write(summary(outcome) + "\n")
 
     def _write(self, text: str) -> None:
         if text:
@@ -86,15 +91,9 @@ class JsonOutput(Output):
     def _write(self, text: str) -> None:
         self._text.append(text)
 
-    def finish(
-        self,
-        reason: FinishReason,
-        statistics: Statistics,
-        off: str | None,
-        request: Request,
-    ) -> None:
+    def finish(self, outcome: Outcome) -> None:
         self._text.append(self._stream.finish())
-        document = report(self._name, reason, statistics, off, request)
+        document = report(self._name, outcome)
         _line({"text": "".join(self._text), **document})
 
 
@@ -109,14 +108,8 @@ class JsonLines(Output):
         text = self._stream.feed(piece)
         _line({"type": "token", "token": token, "text": text, "drafted": drafted})
 
-    def finish(
-        self,
-        reason: FinishReason,
-        statistics: Statistics,
-        off: str | None,
-        request: Request,
-    ) -> None:
-        document = report(self._name, reason, statistics, off, request)
+    def finish(self, outcome: Outcome) -> None:
+        document = report(self._name, outcome)
         _line({"type": "done", "text": self._stream.finish(), **document})
 
 
@@ -127,13 +120,12 @@ def output_of(options: Options, name: str) -> Output:
     return JsonLines(options, name) if options.stream_json else Output(options, name)
 
 
-def report(
-    name: str, reason: FinishReason, statistics: Statistics, off: str | None, request: Request
-) -> dict[str, Any]:
+def report(name: str, outcome: Outcome) -> dict[str, Any]:
     """What happened, as documented in docs/json.md; rates in tokens a second."""
+    statistics, off, request = outcome.statistics, outcome.off, outcome.request
     return {
         "model": name,
-        "finish_reason": reason,
+        "finish_reason": outcome.reason,
         "prompt_tokens": {"cached": statistics.cached, "evaluated": statistics.evaluated},
         "completion_tokens": statistics.generated,
         "rates": {
@@ -159,8 +151,9 @@ def report(
     }
 
 
-def summary(statistics: Statistics, off: str | None, request: Request) -> str:
+def summary(outcome: Outcome) -> str:
     """The statistics as one line for people; every rate with its conditions."""
+    statistics, off, request = outcome.statistics, outcome.off, outcome.request
     conditions = f"1 slot, temperature {request.sampling.temperature:g}"
     parts = [
         f"prompt {statistics.evaluated} tokens at {statistics.prompt_rate:.1f}/s"

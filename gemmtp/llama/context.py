@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -46,7 +46,11 @@ class ContextOptions:
 
 
 class Context:
-    """A ``llama_context`` and views of its outputs. Free with :meth:`close`."""
+    """A ``llama_context`` and views of its outputs. Free with :meth:`close`, or as a context.
+
+    ``output_logits`` float32[n, n_vocab] and ``output_hidden`` float32[n, d] are views of the last
+    decode's output rows. ``native_seconds`` counts the time inside llama.cpp.
+    """
 
     def __init__(self, model: Model, options: ContextOptions, parameters: Any) -> None:
         c = api()
@@ -67,7 +71,7 @@ class Context:
                 "A smaller --ctx or --kv q8_0 needs less memory.",
             )
         self.n_vocab = model.n_vocab
-        self.logits = self.hidden = np.zeros((0, 0), np.float32)
+        self.output_logits = self.output_hidden = np.zeros((0, 0), np.float32)
 
         self._n_hidden = model.n_embd_out
         self._nextn = nextn()
@@ -79,6 +83,12 @@ class Context:
         if self.handle is not None:
             api().llama_free(self.handle)
             self.handle = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     def run(self, batch: Batch, outputs: int) -> None:
         """Decode ``batch`` and look at its ``outputs`` output rows.
@@ -94,8 +104,8 @@ class Context:
             logits = c.llama_get_logits(self.handle)
             hidden = self._nextn.llama_get_embeddings_nextn(self.handle)
             self.native_seconds += time.perf_counter() - start
-            self.logits = _view(logits, outputs, self.n_vocab)
-            self.hidden = _view(hidden, outputs, self._n_hidden)
+            self.output_logits = _view(logits, outputs, self.n_vocab)
+            self.output_hidden = _view(hidden, outputs, self._n_hidden)
             return
         self.native_seconds += time.perf_counter() - start
         if result == NO_CELL:

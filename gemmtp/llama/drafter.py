@@ -7,8 +7,6 @@ happen before the target's first decode, and clearing its memory would wipe the 
 
 from __future__ import annotations
 
-from typing import Self
-
 from gemmtp.engine.backend import Floats, Tokens
 from gemmtp.errors import EngineError
 from gemmtp.llama.batch import Batch
@@ -21,11 +19,11 @@ MIN_UBATCH = 8
 """A draft context reserves compute memory by its rows: 1.3 MiB at 8 on 31B shapes, 524 at 512."""
 
 
-class DraftContext:
+class DraftContext(Context):
     """Implements :class:`gemmtp.engine.backend.Drafter` over a context of type MTP.
 
-    Raises :class:`~gemmtp.errors.EngineError` when the target has decoded already or llama.cpp
-    refuses the drafter.
+    Close it before the target's. Raises :class:`~gemmtp.errors.EngineError` when the target has
+    decoded already or llama.cpp refuses the drafter.
     """
 
     def __init__(self, model: Model, target: TargetContext) -> None:
@@ -39,30 +37,12 @@ class DraftContext:
         parameters.n_batch = parameters.n_ubatch = max(MIN_UBATCH, target.n_slots)
         parameters.n_outputs_max = target.n_slots
         parameters.swa_full = False
-        self._context = Context(model, target.options, parameters)
+        super().__init__(model, target.options, parameters)
         self._batch = Batch(max(MIN_UBATCH, target.n_slots), target.n_embd)
-
-    @property
-    def native_seconds(self) -> float:
-        return self._context.native_seconds
-
-    @native_seconds.setter
-    def native_seconds(self, seconds: float) -> None:
-        self._context.native_seconds = seconds
-
-    def close(self) -> None:
-        """Free the context, before the target's; safe to call twice."""
-        self._context.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def step(
         self, tokens: Tokens, hidden: Floats, positions: Tokens, slots: Tokens
     ) -> tuple[Floats, Floats]:
         self._batch.draft(tokens, hidden, positions, slots)
-        self._context.run(self._batch, len(tokens))
-        return self._context.logits, self._context.hidden
+        self.run(self._batch, len(tokens))
+        return self.output_logits, self.output_hidden

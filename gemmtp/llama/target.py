@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Self
 
 import numpy as np
 
@@ -21,12 +20,12 @@ CELL_PADDING = 256
 _SWA_ONLY = 1
 
 
-class TargetContext:
+class TargetContext(Context):
     """Implements :class:`gemmtp.engine.backend.Target` over one ``llama_context``.
 
     ``swa_full`` is off: the sliding layers hold their window and one batch, not the whole context.
     Output rows are bounded by what verification can ask for, which keeps llama.cpp from reserving
-    logits for every row of a batch.
+    logits for every row of a batch. Close it after every draft context made on it.
 
     Raises :class:`~gemmtp.errors.UsageError` on absurd sizes and
     :class:`~gemmtp.errors.EngineError` when llama.cpp refuses.
@@ -36,8 +35,7 @@ class TargetContext:
         if options.n_ctx < 1 or options.n_slots < 1:
             raise UsageError("A context needs at least one position and one slot.")
         c = api()
-        self.options = options
-        self.n_vocab, self.n_embd = model.n_vocab, model.n_embd_out
+        self.n_embd = model.n_embd_out
         self.n_ctx, self.n_slots = options.n_ctx, options.n_slots
         self.window = model.window
         self.max_outputs = options.n_slots * (options.max_depth + 1)
@@ -48,32 +46,9 @@ class TargetContext:
         parameters.n_ubatch = min(options.n_ubatch, self.max_rows)
         parameters.n_outputs_max = self.max_outputs
         parameters.swa_full = False
-        self._context = Context(model, options, parameters)
+        super().__init__(model, options, parameters)
         self._memory = c.llama_get_memory(self.handle)
         self._batch = Batch(self.max_rows)
-
-    @property
-    def handle(self) -> int | None:
-        """The ``llama_context``, for the draft context that shares its cells."""
-        return self._context.handle
-
-    @property
-    def native_seconds(self) -> float:
-        return self._context.native_seconds
-
-    @native_seconds.setter
-    def native_seconds(self, seconds: float) -> None:
-        self._context.native_seconds = seconds
-
-    def close(self) -> None:
-        """Free the context, after every draft context made on it; safe to call twice."""
-        self._context.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def decode(self, rows: Sequence[Row]) -> None:
         if not 0 < len(rows) <= self.max_rows:
@@ -83,7 +58,7 @@ class TargetContext:
         outputs = self._batch.rows(rows)
         if outputs > self.max_outputs:
             raise EngineError(f"{outputs} output rows; at most {self.max_outputs} are possible.")
-        self._context.run(self._batch, outputs)
+        self.run(self._batch, outputs)
 
     def decode_media(self, slot: int, embeddings: Floats, position: int, causal: bool) -> None:
         """Decode image or audio rows float32[n, d] at ``position``.., none of them an output.
@@ -101,16 +76,16 @@ class TargetContext:
         batch.media(slot, embeddings, position)
         c.llama_set_causal_attn(self.handle, causal)
         try:
-            self._context.run(batch, 0)
+            self.run(batch, 0)
         finally:
             c.llama_set_causal_attn(self.handle, True)
 
     def logits(self, i: int) -> Floats:
-        row: Floats = self._context.logits[i]
+        row: Floats = self.output_logits[i]
         return row
 
     def hidden(self, i: int) -> Floats:
-        row: Floats = self._context.hidden[i]
+        row: Floats = self.output_hidden[i]
         return row
 
     def remove(self, slot: int, from_position: int) -> None:
