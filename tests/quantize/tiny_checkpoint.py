@@ -98,7 +98,8 @@ def config_of(shape: Shape, vocabulary: int) -> dict[str, Any]:
     """A text config in the form that ``shape.form`` names."""
     types = [f"{kind}_attention" for kind in shape.layer_types]
     config: dict[str, Any] = {
-        "architectures": ["Gemma4ForCausalLM"], "model_type": "gemma4_text",
+        "model_type": "gemma4_text", "moe_intermediate_size": None, "num_experts": None,
+        "top_k_experts": None, "use_double_wide_mlp": False,
         "attention_bias": False, "attention_k_eq_v": shape.k_eq_v, "enable_moe_block": False,
         "final_logit_softcapping": shape.softcap, "head_dim": shape.head_dim,
         "hidden_activation": "gelu_pytorch_tanh", "hidden_size": shape.hidden,
@@ -274,6 +275,8 @@ def write_pair(root: Path, shape: Shape = Shape()) -> tuple[Path, Path]:
             "text_config": config, "vision_config": {"model_type": "gemma4_vision"},
             "tie_word_embeddings": shape.tied,
         }  # fmt: skip
+    else:
+        config["architectures"] = ["Gemma4ForCausalLM"]
     (target / "config.json").write_text(json.dumps(config))
     sampling = {"temperature": 0.7, "top_k": 40, "top_p": 0.9, "do_sample": True}
     (target / "generation_config.json").write_text(json.dumps(sampling))
