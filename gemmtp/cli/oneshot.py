@@ -21,6 +21,7 @@ from gemmtp.llama.context import ContextOptions, KvType
 from gemmtp.llama.model import LoadOptions, Model
 from gemmtp.llama.pair import CheckedPair, Pair, check_files
 from gemmtp.prompt import source
+from gemmtp.prompt.channels import CLOSE, OPEN
 from gemmtp.prompt.template import chat_tokens
 from gemmtp_models.names import ModelFiles, find
 
@@ -43,6 +44,7 @@ class Options:
     system: str | None = None
     raw: bool = False
     think: bool = False
+    hide_thinking: bool = False
     no_mtp: bool = False
     draft: str = "auto"
     temperature: float | None = None
@@ -84,10 +86,10 @@ def answer(options: Options) -> None:
         Pair.open(checked, depth, context, _load(options), progress) as pair,
     ):
         progress.close()
-        output = output_of(options, files.name)
+        output = output_of(options, files.name, pair.model)
         output.start(start_line(files.name, pair, context, depth, off=checked.off))
         request = _request(options, files, checked, pair.model, text, sampling)
-        _decode(pair, request, options, output)
+        _decode(pair, request, output)
 
 
 def _to_stderr(line: str) -> None:
@@ -214,9 +216,16 @@ def _request(
         sampling,
         max_tokens=options.max_tokens,
         stop_tokens=model.end_tokens,
-        stop=StopWatch(options.stop, model.token_bytes) if options.stop else None,
+        stop=_stop(options, model),
         processors=_processors(options, model),
     )
+
+
+def _stop(options: Options, model: Model) -> StopWatch | None:
+    if not options.stop:
+        return None
+    markers = (None, None) if options.raw else (model.marker(OPEN), model.marker(CLOSE))
+    return StopWatch(options.stop, model.token_bytes, *markers)
 
 
 def _processors(options: Options, model: Model) -> tuple[Processor, ...]:
@@ -239,13 +248,12 @@ def _biases(pairs: tuple[str, ...]) -> dict[int, float]:
     return biases
 
 
-def _decode(pair: Pair, request: Request, options: Options, output: Output) -> None:
-    model = pair.model
+def _decode(pair: Pair, request: Request, output: Output) -> None:
     for event in pair.engine.generate(request):
         match event:
             case Token(token=token, drafted=drafted):
-                shown = b"" if token in request.stop_tokens else model.token_bytes(token)
-                output.token(token, shown, drafted)
+                if token not in request.stop_tokens:
+                    output.token(token, drafted)
             case Prefill(done=done, total=total):
                 output.prefill(done, total)
             case Finished(reason=reason, statistics=statistics):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gemmtp.prompt.stream import TextStream
+from gemmtp.prompt.channels import CLOSE, OPEN, ChannelStream, Piece
 
 if TYPE_CHECKING:
     from gemmtp.cli.oneshot import Options
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
     from gemmtp.engine.engine import FinishReason, Request
     from gemmtp.engine.stats import Statistics
     from gemmtp.llama.context import ContextOptions
+    from gemmtp.llama.model import Model
     from gemmtp.llama.pair import Pair
 
+DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 CONTEXT_NOTE = "the context is full; the answer ends here (raise --ctx for more)"
 
 
@@ -44,12 +47,12 @@ class Outcome:
 
 
 class Output:
-    """Plain text on stdout; the start line and statistics on stderr."""
+    """Plain text on stdout; thoughts, the start line and statistics on stderr."""
 
-    def __init__(self, options: Options, name: str) -> None:
-        self._options, self._name = options, name
-        self._stream = TextStream(options.stop, terminal=sys.stdout.isatty())
-        self._ends_line = True
+    def __init__(self, options: Options, name: str, stream: ChannelStream) -> None:
+        self._options, self._name, self._stream = options, name, stream
+        self._last: Piece = Piece("answer", "\n")
+        self._dim = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
 
     def start(self, line: str) -> None:
         """Say what runs."""
@@ -59,65 +62,78 @@ class Output:
     def prefill(self, done: int, total: int) -> None:
         """``done`` of ``total`` prompt tokens are evaluated."""
 
-    def token(self, token: int, piece: bytes, drafted: bool) -> None:
-        """A token came, with its bytes (none for an end token)."""
-        self._write(self._stream.feed(piece))
+    def token(self, token: int, drafted: bool) -> None:
+        """A token came; end tokens are not passed on."""
+        self._write(self._stream.feed(token))
 
     def finish(self, outcome: Outcome) -> None:
         """The answer is complete."""
-        self._write(self._stream.finish())
-        if not self._ends_line:
-            self._write("\n")
+        for piece in self._stream.finish():
+            self._write(piece)
+        self._end_line()
         if outcome.reason == "context":
             sys.stderr.write(f"note: {CONTEXT_NOTE}\n")
         if self._options.verbose:
             sys.stderr.write(summary(outcome) + "\n")
 
-    def _write(self, text: str) -> None:
-        if text:
-            sys.stdout.write(text)
+    def _write(self, piece: Piece) -> None:
+        if not piece.text or (piece.kind == "thinking" and self._options.hide_thinking):
+            return
+        if piece.kind != self._last.kind:
+            self._end_line()
+        self._last = piece
+        if piece.kind == "answer":
+            sys.stdout.write(piece.text)
             sys.stdout.flush()
-            self._ends_line = text.endswith("\n")
+        else:
+            sys.stderr.write(f"{DIM}{piece.text}{PLAIN}" if self._dim else piece.text)
+            sys.stderr.flush()
+
+    def _end_line(self) -> None:
+        if not self._last.text.endswith("\n"):
+            stream = sys.stdout if self._last.kind == "answer" else sys.stderr
+            stream.write("\n")
+            stream.flush()
+            self._last = Piece(self._last.kind, "\n")
 
 
 class JsonOutput(Output):
     """One JSON object at the end."""
 
-    def __init__(self, options: Options, name: str) -> None:
-        super().__init__(options, name)
-        self._stream = TextStream(options.stop)
-        self._text: list[str] = []
+    def __init__(self, options: Options, name: str, stream: ChannelStream) -> None:
+        super().__init__(options, name, stream)
+        self._texts: dict[str, str] = {"answer": "", "thinking": ""}
 
-    def _write(self, text: str) -> None:
-        self._text.append(text)
+    def _write(self, piece: Piece) -> None:
+        self._texts[piece.kind] += piece.text
 
     def finish(self, outcome: Outcome) -> None:
-        self._text.append(self._stream.finish())
-        document = report(self._name, outcome)
-        _line({"text": "".join(self._text), **document})
+        for piece in self._stream.finish():
+            self._write(piece)
+        texts = {"text": self._texts["answer"], "thinking": self._texts["thinking"]}
+        _line({**texts, **report(self._name, outcome)})
 
 
 class JsonLines(Output):
-    """One JSON object for every piece of text, and the report as the last one."""
+    """One JSON object for every token, and the report as the last one."""
 
-    def __init__(self, options: Options, name: str) -> None:
-        super().__init__(options, name)
-        self._stream = TextStream(options.stop)
-
-    def token(self, token: int, piece: bytes, drafted: bool) -> None:
-        text = self._stream.feed(piece)
-        _line({"type": "token", "token": token, "text": text, "drafted": drafted})
+    def token(self, token: int, drafted: bool) -> None:
+        kind, text = self._stream.feed(token)
+        _line({"type": "token", "token": token, "kind": kind, "text": text, "drafted": drafted})
 
     def finish(self, outcome: Outcome) -> None:
-        document = report(self._name, outcome)
-        _line({"type": "done", "text": self._stream.finish(), **document})
+        for kind, text in self._stream.finish():
+            _line({"type": "rest", "kind": kind, "text": text})
+        _line({"type": "done", **report(self._name, outcome)})
 
 
-def output_of(options: Options, name: str) -> Output:
+def output_of(options: Options, name: str, model: Model) -> Output:
     """The output that the options ask for."""
-    if options.json:
-        return JsonOutput(options, name)
-    return JsonLines(options, name) if options.stream_json else Output(options, name)
+    kind = JsonOutput if options.json else JsonLines if options.stream_json else Output
+    opening, closing = (None, None) if options.raw else (model.marker(OPEN), model.marker(CLOSE))
+    terminal = kind is Output and sys.stdout.isatty()
+    stream = ChannelStream(model.token_bytes, opening, closing, options.stop, terminal=terminal)
+    return kind(options, name, stream)
 
 
 def report(name: str, outcome: Outcome) -> dict[str, Any]:

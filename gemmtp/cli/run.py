@@ -18,6 +18,9 @@ def run(
     system: str | None = typer.Option(None, "--system", help="A system message."),
     raw: bool = typer.Option(False, "--raw", help="Continue the prompt as it is, no template."),
     think: bool = typer.Option(False, "--think/--no-think", help="Let the model think first."),
+    hide_thinking: bool = typer.Option(
+        False, "--hide-thinking", help="Think, and do not show it on stderr."
+    ),
     no_mtp: bool = typer.Option(False, "--no-mtp", help="Decode plainly, without the drafter."),
     draft: str = typer.Option(
         "auto", "--draft", metavar="D", help="Draft depth: auto, heuristic[:N] or N (0 to 16)."
@@ -50,7 +53,8 @@ def run(
             drafter=drafter,
             system=system,
             raw=raw,
-            think=think,
+            think=think or hide_thinking,
+            hide_thinking=hide_thinking,
             no_mtp=no_mtp,
             draft=draft,
             temperature=temperature,

@@ -151,6 +151,11 @@ class Model:
         """The bytes of many tokens."""
         return b"".join(self.token_bytes(token, special=special) for token in tokens)
 
+    def marker(self, text: str) -> int | None:
+        """The token of a marker such as ``<|channel>``; None where the vocabulary has none."""
+        tokens = self.tokenize(text, special=True)
+        return tokens[0] if len(tokens) == 1 else None
+
     @cached_property
     def end_tokens(self) -> frozenset[int]:
         """Tokens that end a generation: end of text, end of turn, start of a tool's answer.
@@ -160,10 +165,7 @@ class Model:
         """
         c = api()
         candidates = {c.llama_vocab_eos(self._vocab), c.llama_vocab_eot(self._vocab)}
-        for marker in END_MARKERS:
-            tokens = self.tokenize(marker, special=True)
-            if len(tokens) == 1:
-                candidates.add(tokens[0])
+        candidates |= {token for text in END_MARKERS if (token := self.marker(text)) is not None}
         return frozenset(t for t in candidates if t >= 0 and c.llama_vocab_is_eog(self._vocab, t))
 
     @cached_property

@@ -157,3 +157,9 @@ def test_the_watch_reports_the_token_that_completes_a_stop_string() -> None:
     assert [watch(i) for i in range(4)] == [False, False, True, True]
     with pytest.raises(UsageError):
         StopStrings([""])
+
+
+def test_the_watch_does_not_look_into_thoughts() -> None:
+    pieces = [b"<think>", b"</think>", b"END"]
+    watch = StopWatch(["END"], pieces.__getitem__, opening=0, closing=1)
+    assert [watch(token) for token in (0, 2, 1, 2)] == [False, False, False, True]
