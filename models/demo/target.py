@@ -1,8 +1,9 @@
 """Training of the target: next-token loss on the answers of packed conversations."""
 
+import itertools
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from transformers import Gemma4ForCausalLM
 
 from demo import masks
 from demo.corpus import CATEGORIES, held_out_examples, training_examples
+from demo.corpus.mixture import LATE_STEP
 from demo.packing import ROW, Batch, Document, batches, document_of
 from demo.shapes import target_config
 
@@ -72,15 +74,9 @@ def train_target(
             optimizer.load_state_dict(saved)
         first = state["step"]
     body = torch.compile(model.model) if compiled else model.model
-    examples = training_examples(plan.seed)
-    rows = batches((document_of(example, tokenizer) for example in examples), plan.rows)
     held_out = held_out_documents(tokenizer, 60)
     began = time.monotonic()
-    for step, batch in enumerate(rows):
-        if step < first:
-            continue
-        if step >= plan.steps:
-            break
+    for step, batch in _numbered(tokenizer, plan, first):
         loss = _step(model, body, batch, tuned, plan.rate_at(step))
         if step % 20 == 0:
             _log(folder, {"step": step, "loss": loss, "seconds": time.monotonic() - began})
@@ -91,6 +87,17 @@ def train_target(
     _save(checkpoint, model, tuned, plan.steps)
     _log(folder, {"plan": asdict(plan), "right": right_answers(model, held_out)})
     return model
+
+
+def _numbered(tokenizer: Tokenizer, plan: Plan, first: int) -> Iterator[tuple[int, Batch]]:
+    """Steps from `first` on with their batches, from LATE_STEP on of the late mixture."""
+    for start, late in ((0, False), (LATE_STEP, True)):
+        end = plan.steps if late else min(LATE_STEP, plan.steps)
+        examples = training_examples(plan.seed + late, late=late)
+        rows = batches((document_of(example, tokenizer) for example in examples), plan.rows)
+        if first < end:
+            chosen = itertools.islice(rows, max(0, first - start), end - start)
+            yield from enumerate(chosen, max(first, start))
 
 
 def _step(

@@ -19,9 +19,9 @@ from demo.shapes import name_full_heads
 from demo.target import Plan, train_target
 from demo.tokenizer import save_tokenizer, train_tokenizer
 
-TARGET_STEPS = 2000
+TARGET_STEPS = 2300
 DRAFTER_STEPS = 600
-WRITTEN_ANSWERS = 3000
+WRITTEN_ANSWERS = 2000
 
 
 def main() -> None:

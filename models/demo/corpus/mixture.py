@@ -30,15 +30,21 @@ CATEGORIES: dict[str, tuple[Rule, float]] = {
     "thinking": (turns.thinking, 8),
     "tools": (tools.tool_calls, 4),
 }
+# From `LATE_STEP` of the target's training on, what was still often wrong is drawn more often.
+LATE_STEP = 1300
+LATE_SHARES = {"spelling": 24, "sums": 16, "comparisons": 12, "system": 16, "thinking": 10}
 # How often a prompt loses its capital and its closing mark, as people type.
 CASUAL_SHARE = 0.2
 
 
-def training_examples(seed: int, categories: tuple[str, ...] = ()) -> Iterator[Example]:
+def training_examples(
+    seed: int, categories: tuple[str, ...] = (), *, late: bool = False
+) -> Iterator[Example]:
     """Endless examples of the mixture, none of them held out; the same ones for the same seed."""
     rng = Random(seed)
     names = list(categories or CATEGORIES)
-    weights = [CATEGORIES[name][1] for name in names]
+    shares = {name: CATEGORIES[name][1] for name in names} | (LATE_SHARES if late else {})
+    weights = [shares[name] for name in names]
     while True:
         example = CATEGORIES[rng.choices(names, weights)[0]][0](rng)
         if not example.held_out:
