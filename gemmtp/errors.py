@@ -8,6 +8,7 @@
     │   ├── BadModelFileError       3   not a GGUF, truncated, or outside the format's rules
     │   ├── UnsupportedModelError   3   a sound file that this program cannot run
     │   └── PairMismatchError       3   target and drafter do not belong together
+    ├── DownloadError               1   a file could not be fetched, or came wrong
     ├── DoesNotFitError             4   not enough memory
     ├── EngineError                 1   llama.cpp refused or failed
     └── InterruptedByUser           130 Ctrl-C
@@ -65,6 +66,10 @@ class UnsupportedModelError(ModelError):
 
 class PairMismatchError(ModelError):
     """A drafter that was not made for this target."""
+
+
+class DownloadError(GemmtpError):
+    """A hub that refuses, fails or sends something else, or no room for what it sends."""
 
 
 class DoesNotFitError(GemmtpError):

@@ -37,6 +37,16 @@ def cache_dir() -> Path:
     return Path(platformdirs.user_cache_dir(APP, appauthor=False))
 
 
+def config_dir() -> Path:
+    """The folder of what the user writes: settings and catalogue files."""
+    home = _home()
+    if home is not None:
+        return home / "config"
+    import platformdirs
+
+    return Path(platformdirs.user_config_dir(APP, appauthor=False))
+
+
 def debug() -> bool:
     """Whether errors show their traceback (``GEMMTP_DEBUG=1``)."""
     return os.environ.get("GEMMTP_DEBUG", "") not in ("", "0")
