@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 from gemmtp import settings
 from gemmtp.cli.output import Outcome, Output, output_of, start_line
@@ -13,8 +13,9 @@ from gemmtp.cli.progress import loading
 from gemmtp.engine.depth import DepthChooser, FixedDepth, HeuristicDepth
 from gemmtp.engine.engine import Finished, Prefill, Request, Token
 from gemmtp.engine.processors import LogitBias, Processor, SuppressTokens
-from gemmtp.engine.sampling import SamplingParameters, fresh_seed
+from gemmtp.engine.sampling import SamplingParameters
 from gemmtp.engine.stopping import StopWatch
+from gemmtp.engine.verify import RULES, Rule
 from gemmtp.errors import UsageError
 from gemmtp.llama import library
 from gemmtp.llama.context import ContextOptions, KvType
@@ -47,6 +48,7 @@ class Options:
     hide_thinking: bool = False
     no_mtp: bool = False
     draft: str = "auto"
+    accept: str = "auto"
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
@@ -143,8 +145,7 @@ def chosen_sampling(
         for name in ("temperature", "top_k", "top_p", "min_p")
         if (value := getattr(options, name)) is not None
     }
-    seed = fresh_seed() if options.seed is None else options.seed
-    return replace(base, **given, seed=seed)
+    return replace(base, **given, seed=options.seed)
 
 
 def chosen_context(options: Options, checked: CheckedPair, depth: DepthChooser) -> ContextOptions:
@@ -218,7 +219,15 @@ def _request(
         stop_tokens=model.end_tokens,
         stop=_stop(options, model),
         processors=_processors(options, model),
+        accept=_rule(options.accept),
     )
+
+
+def _rule(word: str) -> Literal["auto"] | Rule:
+    if word not in ("auto", *RULES):
+        raise UsageError(f"{word!r} is no acceptance rule.", "Use auto, compare, reject or block.")
+    rule: Literal["auto"] | Rule = word  # type: ignore[assignment]
+    return rule
 
 
 def _stop(options: Options, model: Model) -> StopWatch | None:

@@ -25,6 +25,9 @@ def run(
     draft: str = typer.Option(
         "auto", "--draft", metavar="D", help="Draft depth: auto, heuristic[:N] or N (0 to 16)."
     ),
+    accept: str = typer.Option(
+        "auto", "--accept", metavar="RULE", help="Keep drafts by: auto, compare, reject or block."
+    ),
     temperature: float | None = typer.Option(None, "--temperature", help="0 is greedy."),
     top_k: int | None = typer.Option(None, "--top-k", help="0 is off."),
     top_p: float | None = typer.Option(None, "--top-p", help="1 is off."),
@@ -57,6 +60,7 @@ def run(
             hide_thinking=hide_thinking,
             no_mtp=no_mtp,
             draft=draft,
+            accept=accept,
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,

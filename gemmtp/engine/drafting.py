@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
 from gemmtp.engine.backend import ContextFullError, Drafter, Floats
 from gemmtp.engine.processors import Processor
+from gemmtp.engine.proposal import Proposal
+from gemmtp.engine.sampling import Distribution
 
 
 @dataclass(slots=True)
@@ -17,7 +19,8 @@ class Want:
     """A slot that asks for a draft.
 
     ``token`` is the newest token, at ``position``, not in the KV cache yet; ``hidden`` float32[d]
-    is the target's state one position earlier; ``history`` ends with ``token``.
+    is the target's state one position earlier; ``history`` ends with ``token``. ``proposal`` draws
+    the drafted tokens; without one they are the drafter's best.
     """
 
     slot: int
@@ -28,6 +31,15 @@ class Want:
     history: list[int]
     processors: Sequence[Processor]
     stop_tokens: frozenset[int]
+    proposal: Proposal | None = None
+
+
+@dataclass(slots=True)
+class Draft:
+    """Drafted tokens, and the distributions they were drawn from where they were drawn."""
+
+    tokens: list[int] = field(default_factory=list)
+    q: list[Distribution] = field(default_factory=list)
 
 
 class DraftSource(Protocol):
@@ -35,7 +47,7 @@ class DraftSource(Protocol):
 
     reason: str | None
 
-    def draft(self, wants: Sequence[Want]) -> list[list[int]]:
+    def draft(self, wants: Sequence[Want]) -> list[Draft]:
         """At most ``depth`` tokens for every want, in order."""
 
     @property
@@ -51,16 +63,16 @@ class NoDrafting:
     def __init__(self, reason: str) -> None:
         self.reason: str | None = reason
 
-    def draft(self, wants: Sequence[Want]) -> list[list[int]]:
-        return [[] for _ in wants]
+    def draft(self, wants: Sequence[Want]) -> list[Draft]:
+        return [Draft() for _ in wants]
 
 
 class MtpDrafting:
-    """Greedy drafts of a multi-token-prediction head, all slots in one pass a draft position.
+    """Drafts of a multi-token-prediction head, all slots in one pass a draft position.
 
     The head is autoregressive only through (token, hidden): every step of a draft stands at the
-    newest token's position. A greedy draft is the best proposal for sample-and-compare, whose
-    acceptance is the target's probability of the drafted token.
+    newest token's position. Its best token is the best draft for sample-and-compare, whose
+    acceptance is the target's probability of that token; rejection sampling wants drawn ones.
     """
 
     reason: str | None = None
@@ -72,8 +84,8 @@ class MtpDrafting:
     def native_seconds(self) -> float:
         return self._drafter.native_seconds
 
-    def draft(self, wants: Sequence[Want]) -> list[list[int]]:
-        drafts: list[list[int]] = [[] for _ in wants]
+    def draft(self, wants: Sequence[Want]) -> list[Draft]:
+        drafts = [Draft() for _ in wants]
         active = [i for i, want in enumerate(wants) if want.depth > 0]
         if not active:
             return drafts
@@ -84,7 +96,7 @@ class MtpDrafting:
                 _withdraw(want, draft)
         return drafts
 
-    def _steps(self, wants: Sequence[Want], drafts: Sequence[list[int]], active: list[int]) -> None:
+    def _steps(self, wants: Sequence[Want], drafts: Sequence[Draft], active: list[int]) -> None:
         hidden = np.stack([wants[i].hidden for i in active])
         newest = [wants[i].token for i in active]
         while active:
@@ -98,34 +110,39 @@ class MtpDrafting:
             except ContextFullError:
                 return
             for row, i in enumerate(active):
-                drafts[i].append(_propose(logits[row], wants[i]))
+                _propose(logits[row], wants[i], drafts[i])
             going = [row for row, i in enumerate(active) if not _finished(wants[i], drafts[i])]
             if len(going) < len(active):
                 hidden = hidden[going]
                 active = [active[row] for row in going]
-            newest = [drafts[i][-1] for i in active]
+            newest = [drafts[i].tokens[-1] for i in active]
 
 
-def _propose(logits: Floats, want: Want) -> int:
-    """The drafter's most likely token once the processors, which follow it, had their say."""
-    if not want.processors:
-        return int(logits.argmax())
+def _propose(logits: Floats, want: Want, draft: Draft) -> None:
+    """Draft one more token once the processors, which follow the draft, had their say."""
     for processor in want.processors:
         processor.apply(logits, want.history)
-    token = int(logits.argmax())
-    want.history.append(token)
-    for processor in want.processors:
-        processor.accept(token)
-    return token
-
-
-def _withdraw(want: Want, draft: Sequence[int]) -> None:
-    """Take the draft out of the history again: nothing of it is verified yet."""
-    if want.processors and draft:
-        del want.history[-len(draft) :]
+    if want.proposal is None:
+        token = int(logits.argmax())
+    else:
+        position = want.position + 1 + len(draft.tokens)
+        token, q = want.proposal.draw(logits, position)
+        draft.q.append(q)
+    draft.tokens.append(token)
+    if want.processors:
+        want.history.append(token)
         for processor in want.processors:
-            processor.rollback(len(draft))
+            processor.accept(token)
 
 
-def _finished(want: Want, draft: Sequence[int]) -> bool:
-    return len(draft) >= want.depth or draft[-1] in want.stop_tokens
+def _withdraw(want: Want, draft: Draft) -> None:
+    """Take the draft out of the history again: nothing of it is verified yet."""
+    n = len(draft.tokens)
+    if want.processors and n:
+        del want.history[-n:]
+        for processor in want.processors:
+            processor.rollback(n)
+
+
+def _finished(want: Want, draft: Draft) -> bool:
+    return len(draft.tokens) >= want.depth or draft.tokens[-1] in want.stop_tokens

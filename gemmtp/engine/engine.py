@@ -23,16 +23,19 @@ import numpy as np
 
 from gemmtp.engine.backend import Floats, Row, Target
 from gemmtp.engine.depth import DepthChooser, FixedDepth
-from gemmtp.engine.drafting import DraftSource, Want
+from gemmtp.engine.drafting import Draft, DraftSource, Want
 from gemmtp.engine.processors import Processor
 from gemmtp.engine.sampling import SamplingParameters, fresh_seed
 from gemmtp.engine.slot import Slot, common_prefix
 from gemmtp.engine.stats import Statistics
-from gemmtp.engine.verify import Chooser, sample_and_compare
+from gemmtp.engine.verify import RULES, Rows, Rule, Verifier
 from gemmtp.errors import EngineError, PromptTooLongError, UsageError
 
 FinishReason = Literal["stop", "length", "context"]
 """An end token or stop string; ``max_tokens``; the end of the context."""
+
+SAMPLED_RULE: Rule = "block"
+"""The acceptance rule for sampling without a seed: it keeps at least what rejection keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,9 @@ class Request:
 
     ``stop_tokens`` end the text and are emitted as its last token. ``stop`` is asked once for
     every emitted token whether the text ends there (stop strings). ``max_tokens`` None goes on to
-    the end of the context. ``depth`` None takes the engine's.
+    the end of the context. ``depth`` None takes the engine's. ``accept`` is the acceptance rule;
+    "auto" compares where the text must not depend on the depth (greedy, or with a seed) and
+    otherwise takes :data:`SAMPLED_RULE`.
     """
 
     prompt: Sequence[int]
@@ -81,6 +86,16 @@ class Request:
     stop: Callable[[int], bool] | None = None
     processors: tuple[Processor, ...] = ()
     depth: DepthChooser | None = None
+    accept: Literal["auto"] | Rule = "auto"
+
+    @property
+    def rule(self) -> Rule:
+        """The acceptance rule in use."""
+        if self.sampling.greedy:
+            return "compare"
+        if self.accept == "auto":
+            return SAMPLED_RULE if self.sampling.seed is None else "compare"
+        return self.accept
 
 
 @dataclass(slots=True)
@@ -89,11 +104,11 @@ class _Run:
 
     request: Request
     slot: Slot
-    chooser: Chooser
+    verifier: Verifier
     depth: DepthChooser
     processors: tuple[Processor, ...]
     statistics: Statistics
-    draft: list[int] = field(default_factory=list)
+    draft: Draft = field(default_factory=Draft)
     ended: bool = False
 
     @property
@@ -138,13 +153,15 @@ class Engine:
         if not free:
             raise EngineError("Every slot is busy.")
         slot = max(free, key=lambda s: _shared(s, request.prompt))
-        statistics = Statistics()
-        statistics.cached = slot.begin(request.prompt, self.target)
         seed = request.sampling.seed
+        seed = fresh_seed() if seed is None else seed
+        rule = request.rule if self.drafting.reason is None else "compare"
+        statistics = Statistics(rule=rule, seed=seed)
+        statistics.cached = slot.begin(request.prompt, self.target)
         run = _Run(
             request,
             slot,
-            Chooser(request.sampling, fresh_seed() if seed is None else seed),
+            RULES[rule](request.sampling, seed),
             request.depth or self.depth,
             tuple(processor.fork() for processor in request.processors),
             statistics,
@@ -169,7 +186,7 @@ class Engine:
         output = 0
         for run in deciding:
             events += self._verified(run, output)
-            output += len(run.draft) + 1
+            output += len(run.draft.tokens) + 1
         for run, n in chunks:
             events += self._filled(run, n, output)
             output += not run.filling
@@ -261,6 +278,7 @@ class Engine:
             slot.text,
             run.processors,
             run.request.stop_tokens,
+            run.verifier.proposal,
         )
 
     def _chunks(self, filling: Sequence[_Run], room: int) -> list[tuple[_Run, int]]:
@@ -275,11 +293,9 @@ class Engine:
 
     def _verified(self, run: _Run, output: int) -> list[Event]:
         """Choose tokens at the run's output rows and cut the cache behind the last kept one."""
-        slot, draft = run.slot, run.draft
-        emitted = sample_and_compare(
-            run.chooser, self.target, output, draft, slot.text, run.processors, run.ends
-        )
-        accepted = sum(a == b for a, b in zip(emitted, draft, strict=False))
+        slot, draft = run.slot, run.draft.tokens
+        emitted = self._emit(run, output, run.draft)
+        accepted = next((i for i, t in enumerate(emitted) if draft[i : i + 1] != [t]), len(emitted))
         hidden = [self.target.hidden(output + i) for i in range(len(emitted))]
         slot.last_hidden = np.stack(hidden)
         slot.held += len(emitted)
@@ -288,7 +304,12 @@ class Engine:
         run.depth.learn(len(draft), accepted)
         run.statistics.count_round(len(draft), accepted, len(emitted))
         run.statistics.generated += len(emitted)
+        run.statistics.overlap = run.verifier.overlap
         return [Token(slot.index, token, i < accepted) for i, token in enumerate(emitted)]
+
+    def _emit(self, run: _Run, output: int, draft: Draft) -> list[int]:
+        rows = Rows(self.target, output, run.slot.text, run.processors)
+        return run.verifier.verify(rows, draft, run.ends)
 
     def _filled(self, run: _Run, n: int, output: int) -> list[Event]:
         slot = run.slot
@@ -297,9 +318,7 @@ class Engine:
         events: list[Event] = [Prefill(slot.index, slot.held, len(run.request.prompt))]
         if not run.filling:
             slot.last_hidden = np.array(self.target.hidden(output))[np.newaxis]
-            (token,) = sample_and_compare(
-                run.chooser, self.target, output, [], slot.text, run.processors, run.ends
-            )
+            (token,) = self._emit(run, output, Draft())
             run.statistics.generated += 1
             events.append(Token(slot.index, token, False))
         return events
@@ -347,7 +366,7 @@ def _shared(slot: Slot, prompt: Sequence[int]) -> int:
 
 def _verification_rows(run: _Run) -> list[Row]:
     slot = run.slot
-    tokens = [slot.text[-1], *run.draft]
+    tokens = [slot.text[-1], *run.draft.tokens]
     return [Row(slot.index, token, slot.held + i, True) for i, token in enumerate(tokens)]
 
 

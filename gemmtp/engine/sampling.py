@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,10 @@ from numpy.typing import NDArray
 from gemmtp.engine.backend import Floats
 from gemmtp.errors import UsageError
 
+THRESHOLD_SLACK = np.float32(2.0)
+"""How much lower than the last row's k-th logit the next row's may lie before all are sorted."""
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 NOTHING_LEFT = "No token may be chosen here.", "Loosen the logit biases."
 
 
@@ -56,6 +61,43 @@ class SamplingParameters:
         return self.temperature == 0.0
 
 
+class Noise(NamedTuple):
+    """Which random numbers a draw uses: they depend on nothing else.
+
+    ``purpose`` keeps the draws of one position apart, ``round`` those of drafts that visit a
+    position again. Sample-and-compare leaves both 0, so that its text is the same at any depth.
+    """
+
+    seed: int
+    position: int
+    purpose: int = 0
+    round: int = 0
+
+    def bits(self) -> int:
+        """64 random bits (Philox: Salmon et al., "Parallel random numbers", 2011)."""
+        counter = self.position | self.round << 64 | self.purpose << 128
+        return int(np.random.Philox(key=self.seed, counter=counter).random_raw())
+
+    def uniform(self) -> float:
+        """A number in [0, 1) with 53 random bits."""
+        return (self.bits() >> 11) * 2.0**-53
+
+    def exponentials(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """float64[k]: a standard exponential variate for every token id.
+
+        They are SplitMix64 (Steele et al., 2014), begun at :meth:`bits` and taken at the id's
+        place.
+        """
+        z = np.uint64(self.bits()) + (ids.astype(np.uint64) + np.uint64(1)) * _GOLDEN
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z ^= z >> np.uint64(31)
+        # 53 random bits and a half, so that the logarithm never meets zero.
+        uniform = ((z >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+        variates: NDArray[np.float64] = -np.log(uniform)
+        return variates
+
+
 @dataclass(frozen=True, slots=True)
 class Distribution:
     """A processed next-token distribution: ``ids`` int64[k] ascending, ``p`` float64[k], sum 1."""
@@ -63,44 +105,82 @@ class Distribution:
     ids: NDArray[np.int64]
     p: NDArray[np.float64]
 
-    def draw(self, seed: int, position: int) -> int:
-        """The token that belongs to ``seed`` and ``position``; frequencies follow ``p``."""
-        return int(self.ids[self._arrivals(seed, position).argmin()])
+    @classmethod
+    def certain(cls, token: int) -> Self:
+        """All probability on one token."""
+        return cls(np.array([token]), np.array([1.0]))
 
-    def margin(self, seed: int, position: int) -> float:
+    def of(self, token: int) -> float:
+        """The probability of ``token``."""
+        share: float = self.at(np.array([token]))[0]
+        return share
+
+    def at(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """float64[n]: the probabilities of ``ids``, 0 where this distribution has none."""
+        places = np.minimum(self.ids.searchsorted(ids), len(self.ids) - 1)
+        return np.where(self.ids[places] == ids, self.p[places], 0)
+
+    def draw(self, noise: Noise) -> int:
+        """The token that wins the race of ``noise``; frequencies over seeds follow ``p``."""
+        return int(self.ids[self._arrivals(noise).argmin()])
+
+    def margin(self, noise: Noise) -> float:
         """How far the second in the race lies behind, in logits divided by the temperature."""
         if len(self.ids) < 2:
             return float("inf")
-        first, second = np.partition(self._arrivals(seed, position), 1)[:2]
+        first, second = np.partition(self._arrivals(noise), 1)[:2]
         return float(np.log(second / first))
 
-    def _arrivals(self, seed: int, position: int) -> NDArray[np.float64]:
-        arrivals: NDArray[np.float64] = exponentials(seed, position, self.ids) / self.p
+    def _arrivals(self, noise: Noise) -> NDArray[np.float64]:
+        arrivals: NDArray[np.float64] = noise.exponentials(self.ids) / self.p
         return arrivals
 
 
-def processed(logits: Floats, parameters: SamplingParameters) -> Distribution:
-    """The distribution a token is drawn from; ``logits`` float32[n_vocab] are left as they are.
+class Shaper:
+    """Turns rows of logits into distributions.
 
-    Raises :class:`~gemmtp.errors.UsageError` when no token is left, as when all are biased away.
+    The edge of top-k is looked for above a threshold that the row before suggests; where that
+    leaves too few tokens, in the whole row. The result is exact either way.
     """
-    n = len(logits)
-    if 0 < parameters.top_k < n:
-        # Every token that ties with the k-th stays, so the set does not depend on a sort's whim.
-        edge = np.partition(logits, n - parameters.top_k)[n - parameters.top_k]
-        ids = np.flatnonzero((logits >= edge) & (logits > -np.inf))
-    else:
-        ids = np.flatnonzero(logits > -np.inf)
-    if not len(ids):
-        raise UsageError(*NOTHING_LEFT)
-    scaled = logits[ids].astype(np.float64) / parameters.temperature
-    p = np.exp(scaled - scaled.max())
-    ids, p = _filtered(ids, p, p > 0.0)
-    if parameters.top_p < 1.0:
-        ids, p = _filtered(ids, p, _nucleus(p, parameters.top_p))
-    if parameters.min_p > 0.0:
-        ids, p = _filtered(ids, p, p >= parameters.min_p * p.max())
-    return Distribution(ids, p)
+
+    def __init__(self, parameters: SamplingParameters) -> None:
+        self.parameters = parameters
+        self._threshold = np.float32(-np.inf)
+
+    def __call__(self, logits: Floats) -> Distribution:
+        """The distribution a token is drawn from; ``logits`` float32[n_vocab] stay as they are.
+
+        Raises :class:`~gemmtp.errors.UsageError` when no token is left, as when all are biased
+        away.
+        """
+        parameters = self.parameters
+        ids = self._candidates(logits)
+        if not len(ids):
+            raise UsageError(*NOTHING_LEFT)
+        scaled = logits[ids].astype(np.float64) / parameters.temperature
+        p = np.exp(scaled - scaled.max())
+        ids, p = _filtered(ids, p, p > 0.0)
+        if parameters.top_p < 1.0:
+            ids, p = _filtered(ids, p, _nucleus(p, parameters.top_p))
+        if parameters.min_p > 0.0:
+            ids, p = _filtered(ids, p, p >= parameters.min_p * p.max())
+        return Distribution(ids, p)
+
+    def _candidates(self, logits: Floats) -> NDArray[np.int64]:
+        """The tokens that top-k leaves, ties with the k-th included, in the order of ids."""
+        k = self.parameters.top_k
+        if not 0 < k < len(logits):
+            return np.flatnonzero(logits > -np.inf)
+        ids = np.flatnonzero(logits >= self._threshold)
+        if len(ids) < k:
+            ids = np.flatnonzero(logits > -np.inf)
+        if len(ids) <= k:
+            return ids
+        values = logits[ids]
+        edge = np.partition(values, len(ids) - k)[len(ids) - k]
+        self._threshold = edge - THRESHOLD_SLACK
+        kept: NDArray[np.int64] = ids[values >= edge]
+        return kept
 
 
 def _nucleus(p: NDArray[np.float64], top_p: float) -> NDArray[np.bool_]:
@@ -122,20 +202,3 @@ def _filtered(
 def fresh_seed() -> int:
     """A seed below 2**63 from the system's entropy, to be shown so that a run can be repeated."""
     return secrets.randbits(63)
-
-
-def exponentials(seed: int, position: int, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-    """float64[k]: the standard exponential variate of every (``seed``, ``position``, id).
-
-    Seed and position pick a 64-bit state (Philox: Salmon et al., "Parallel random numbers: as easy
-    as 1, 2, 3", 2011), from which SplitMix64 (Steele et al., 2014) is taken at the id's place.
-    """
-    state = np.uint64(np.random.Philox(key=seed, counter=position).random_raw())
-    z = state + (ids.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z ^= z >> np.uint64(31)
-    # 53 random bits and a half, so that the logarithm never meets zero.
-    uniform = ((z >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-    variates: NDArray[np.float64] = -np.log(uniform)
-    return variates

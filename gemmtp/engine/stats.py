@@ -35,6 +35,12 @@ class Statistics:
     prompt_seconds: float = 0.0
     decode_seconds: float = 0.0
     native_seconds: float = 0.0
+    rule: str = "compare"
+    """The acceptance rule: compare, reject or block."""
+    seed: int = 0
+    """The seed in use, given or fresh."""
+    overlap: float | None = None
+    """The mean sum of min(p, q) over verified drafts, where drafts were drawn."""
 
     def count_round(self, drafted: int, accepted: int, emitted: int) -> None:
         """One verified draft: ``accepted`` of ``drafted`` tokens kept, ``emitted`` in all."""

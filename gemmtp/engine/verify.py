@@ -1,77 +1,221 @@
 """Which drafted tokens are kept.
 
-*Sample and compare*: the target's own choice is made at each row, greedily or by the draw that
+*Sample and compare*: the target's own choice is made at each row, greedily or by the race that
 belongs to the position, and the draft is kept as long as it equals that choice. With the same seed
 the text is the same with any drafter and with none.
+
+*Rejection sampling* (Leviathan et al., arXiv 2211.17192) keeps a token x drawn from q with
+probability min(1, p(x) / q(x)) and otherwise draws from what p has more than q. *Block
+verification* (Sun et al., arXiv 2403.10444) decides about prefixes of the draft as a whole and
+keeps at least as much. Both emit tokens of exactly the target's distribution; which ones depends on
+the draft, so a seed repeats a text only at the same depths.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
 
 import numpy as np
 
 from gemmtp.engine.backend import Floats, Target
+from gemmtp.engine.drafting import Draft
 from gemmtp.engine.processors import Processor
-from gemmtp.engine.sampling import NOTHING_LEFT, SamplingParameters, processed
+from gemmtp.engine.proposal import Proposal
+from gemmtp.engine.rejection import block_steps, overlap, residual
+from gemmtp.engine.sampling import NOTHING_LEFT, Distribution, Noise, SamplingParameters, Shaper
 from gemmtp.errors import EngineError, UsageError
 
+Rule = Literal["compare", "reject", "block"]
+Ends = Callable[[int], bool]
+_ACCEPT, _EMIT = 2, 3
 
-class Chooser:
-    """Chooses the target's token at a row of logits."""
 
-    def __init__(self, parameters: SamplingParameters, seed: int) -> None:
-        self.parameters, self.seed = parameters, seed
+class Rows:
+    """The output rows of one slot after a target decode, with the slot's processors.
 
-    def choose(self, logits: Floats, position: int) -> int:
-        """The token at ``position`` given its processed ``logits`` float32[n_vocab].
+    Row i follows ``history`` and the first i tokens of the draft. Each row is read once.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        first: int,
+        history: list[int],
+        processors: Sequence[Processor],
+    ) -> None:
+        self._target, self._first = target, first
+        self._processors = processors
+        self.history = history
+
+    def logits(self, i: int) -> Floats:
+        """float32[n_vocab] of row i, with the processors' changes.
 
         Raises :class:`~gemmtp.errors.UsageError` when no token is left and
         :class:`~gemmtp.errors.EngineError` on logits that are no numbers.
         """
-        if self.parameters.greedy:
-            token = int(logits.argmax())
-            best = logits[token]
-            if best == -np.inf:
-                raise UsageError(*NOTHING_LEFT)
-        else:
-            best = logits.max()
-            token = -1
+        logits = self._target.logits(self._first + i)
+        for processor in self._processors:
+            processor.apply(logits, self.history)
+        best = logits.max()
+        if best == -np.inf:
+            raise UsageError(*NOTHING_LEFT)
         if not np.isfinite(best):
             raise EngineError(
                 "The model's logits are not numbers.",
                 "The file may be damaged; compare its checksum with the publisher's.",
             )
-        if token < 0:
-            token = processed(logits, self.parameters).draw(self.seed, position)
-        return token
+        return logits
 
-
-def sample_and_compare(
-    chooser: Chooser,
-    target: Target,
-    output: int,
-    draft: Sequence[int],
-    history: list[int],
-    processors: Sequence[Processor],
-    ends: Callable[[int], bool],
-) -> list[int]:
-    """The tokens to emit: the accepted part of ``draft`` and one more of the target's own.
-
-    Row ``output`` follows ``history``, row ``output + i`` follows its first ``i`` drafted tokens
-    too. The emitted tokens are appended to ``history`` and accepted by the processors. Emission
-    stops early after a token that ``ends`` the text.
-    """
-    emitted: list[int] = []
-    for i in range(len(draft) + 1):
-        logits = target.logits(output + i)
-        for processor in processors:
-            processor.apply(logits, history)
-        token = chooser.choose(logits, len(history))
-        history.append(token)
-        emitted.append(token)
-        for processor in processors:
+    def accept(self, token: int) -> None:
+        """The history goes on with ``token``."""
+        self.history.append(token)
+        for processor in self._processors:
             processor.accept(token)
-        if ends(token) or i == len(draft) or token != draft[i]:
-            break
-    return emitted
+
+    def rollback(self, n: int) -> None:
+        """The history's last ``n`` tokens were only looked at."""
+        if n:
+            del self.history[-n:]
+            for processor in self._processors:
+                processor.rollback(n)
+
+
+class Verifier(Protocol):
+    """Decides about the drafts of one request."""
+
+    rule: Rule
+    proposal: Proposal | None
+    """Draws the drafts; None where the drafter's best token is the best draft."""
+
+    def verify(self, rows: Rows, draft: Draft, ends: Ends) -> list[int]:
+        """The tokens to emit: the accepted part of ``draft`` and one more of the target's own.
+
+        They are appended to the rows' history and accepted by the processors. Emission stops early
+        after a token that ``ends`` the text.
+        """
+
+    @property
+    def overlap(self) -> float | None:
+        """The mean sum of min(p, q) of verified drafts; None where it is not looked at."""
+
+
+class SampleAndCompare:
+    """The target's own choice at each row; the draft only has to guess it."""
+
+    rule: Rule = "compare"
+    proposal: Proposal | None = None
+    overlap: float | None = None
+
+    def __init__(self, parameters: SamplingParameters, seed: int) -> None:
+        self._shaper = None if parameters.greedy else Shaper(parameters)
+        self._seed = seed
+
+    def verify(self, rows: Rows, draft: Draft, ends: Ends) -> list[int]:
+        emitted: list[int] = []
+        for i in range(len(draft.tokens) + 1):
+            token = self._choose(rows.logits(i), len(rows.history))
+            rows.accept(token)
+            emitted.append(token)
+            if ends(token) or i == len(draft.tokens) or token != draft.tokens[i]:
+                break
+        return emitted
+
+    def _choose(self, logits: Floats, position: int) -> int:
+        if self._shaper is None:
+            return int(logits.argmax())
+        return self._shaper(logits).draw(Noise(self._seed, position))
+
+
+class _Sampled:
+    """What rejection sampling and block verification have in common."""
+
+    def __init__(self, parameters: SamplingParameters, seed: int) -> None:
+        self.proposal: Proposal | None = Proposal(parameters, seed)
+        self._shaper = Shaper(parameters)
+        self._seed = seed
+        self._round = 0
+        self._overlaps, self._looked = 0.0, 0
+
+    @property
+    def overlap(self) -> float | None:
+        return self._overlaps / self._looked if self._looked else None
+
+    def _next_round(self) -> None:
+        self._round += 1
+        if self.proposal is not None:
+            self.proposal.begin(self._round)
+
+    def _noise(self, position: int, purpose: int) -> Noise:
+        return Noise(self._seed, position, purpose, self._round)
+
+    def _look(self, i: int, p: Distribution, q: Distribution) -> None:
+        self._overlaps += overlap(p, q)
+        self._looked += 1
+        if i == 0 and self.proposal is not None:
+            self.proposal.learn(p)
+
+
+class Reject(_Sampled):
+    """Rejection sampling, token by token."""
+
+    rule: Rule = "reject"
+
+    def verify(self, rows: Rows, draft: Draft, ends: Ends) -> list[int]:
+        emitted: list[int] = []
+        for i in range(len(draft.tokens) + 1):
+            position = len(rows.history)
+            p = self._shaper(rows.logits(i))
+            drafted = draft.tokens[i] if i < len(draft.tokens) else None
+            if drafted is None:
+                token = p.draw(self._noise(position, _EMIT))
+            else:
+                q = draft.q[i]
+                self._look(i, p, q)
+                token = drafted
+                if self._noise(position, _ACCEPT).uniform() * q.of(drafted) >= p.of(drafted):
+                    token = residual(p, q).draw(self._noise(position, _EMIT))
+                    drafted = None
+            rows.accept(token)
+            emitted.append(token)
+            if ends(token) or drafted is None:
+                break
+        self._next_round()
+        return emitted
+
+
+class Block(_Sampled):
+    """Block verification: the longest prefix of the draft that may be kept as a whole."""
+
+    rule: Rule = "block"
+
+    def verify(self, rows: Rows, draft: Draft, ends: Ends) -> list[int]:
+        k, start = len(draft.tokens), len(rows.history)
+        p = []
+        for i in range(k + 1):
+            p.append(self._shaper(rows.logits(i)))
+            if i < k:
+                self._look(i, p[i], draft.q[i])
+                rows.accept(draft.tokens[i])
+        rows.rollback(k)
+        kept, weight = 0, 1.0
+        for i, step in enumerate(block_steps(p, draft.q, draft.tokens), 1):
+            if self._noise(start + i, _ACCEPT).uniform() < step.keep:
+                kept, weight = i, step.weight
+        noise = self._noise(start + kept, _EMIT)
+        last = p[k] if kept == k else residual(p[kept], draft.q[kept], weight)
+        emitted: list[int] = []
+        for token in (*draft.tokens[:kept], last.draw(noise)):
+            rows.accept(token)
+            emitted.append(token)
+            if ends(token):
+                break
+        self._next_round()
+        return emitted
+
+
+RULES: dict[Rule, Callable[[SamplingParameters, int], Verifier]] = {
+    "compare": SampleAndCompare,
+    "reject": Reject,
+    "block": Block,
+}

@@ -127,6 +127,7 @@ def test_a_chat_prompt_goes_through_the_template(cli: Cli, tiny: tuple[Path, Pat
         (("--kv", "f17"), "'f17' is no KV type", 2),
         (("--kv", "q8_0"), "heads of a multiple of 32 values, not 16", 2),
         (("--draft", "many"), "'many' is no draft depth", 2),
+        (("--accept", "maybe"), "'maybe' is no acceptance rule", 2),
         (("--draft", "99"), "between 0 and 16, not 99", 2),
         (("--draft", "heuristic:x"), "is no draft depth", 2),
         (("--temperature", "-1"), "between 0 and 100", 2),

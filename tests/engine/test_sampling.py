@@ -7,7 +7,7 @@ import pytest
 
 from gemmtp.engine.depth import FixedDepth, HeuristicDepth
 from gemmtp.engine.processors import LogitBias, SuppressTokens
-from gemmtp.engine.sampling import Distribution, SamplingParameters, exponentials, processed
+from gemmtp.engine.sampling import Distribution, Noise, SamplingParameters, Shaper
 from gemmtp.engine.stopping import StopStrings, StopWatch
 from gemmtp.errors import UsageError
 
@@ -17,7 +17,7 @@ EXPONENTIALS_END = [0.1466115320020613, 0.7091158139058136, 0.880993790142738]
 
 
 def dist(**parameters: float) -> dict[int, float]:
-    d = processed(LOGITS, SamplingParameters(temperature=1.0, **parameters))  # type: ignore[arg-type]
+    d = Shaper(SamplingParameters(temperature=1.0, **parameters))(LOGITS)  # type: ignore[arg-type]
     return {int(i): round(float(p), 4) for i, p in zip(d.ids, d.p, strict=True)}
 
 
@@ -31,7 +31,7 @@ def test_filters_keep_what_their_definitions_say() -> None:
 
 
 def test_temperature_sharpens_and_flattens() -> None:
-    cold = processed(LOGITS, SamplingParameters(temperature=0.5))
+    cold = Shaper(SamplingParameters(temperature=0.5))(LOGITS)
     p = np.array([0.1, 0.4, 0.05, 0.25, 0.2]) ** 2
     assert np.allclose(cold.p, p / p.sum(), atol=1e-6)
 
@@ -39,16 +39,16 @@ def test_temperature_sharpens_and_flattens() -> None:
 def test_a_forbidden_token_never_wins() -> None:
     logits = LOGITS.copy()
     SuppressTokens([1, 3]).apply(logits, [])
-    d = processed(logits, SamplingParameters(temperature=1.0))
+    d = Shaper(SamplingParameters(temperature=1.0))(logits)
     assert list(d.ids) == [0, 2, 4]
-    drawn = {d.draw(1, position) for position in range(200)}
+    drawn = {d.draw(Noise(1, position)) for position in range(200)}
     assert drawn == {0, 2, 4}
 
 
 def test_draws_follow_the_distribution() -> None:
-    d = processed(LOGITS, SamplingParameters(temperature=1.0, top_k=3))
+    d = Shaper(SamplingParameters(temperature=1.0, top_k=3))(LOGITS)
     n = 20_000
-    drawn = [d.draw(7, position) for position in range(n)]
+    drawn = [d.draw(Noise(7, position)) for position in range(n)]
     for token, p in zip(d.ids, d.p, strict=True):
         share = drawn.count(int(token)) / n
         # Five standard deviations of a binomial share.
@@ -57,15 +57,19 @@ def test_draws_follow_the_distribution() -> None:
 
 def test_a_variate_belongs_to_seed_position_and_token_alone() -> None:
     ids = np.array([3, 9, 262_143])
-    assert list(exponentials(1, 5, ids)) == list(exponentials(1, 5, ids))
-    assert exponentials(1, 5, ids)[1] == exponentials(1, 5, ids[1:2])[0]
-    values = [exponentials(seed, position, ids) for seed in range(50) for position in range(50)]
+    assert list(Noise(1, 5).exponentials(ids)) == list(Noise(1, 5).exponentials(ids))
+    assert Noise(1, 5).exponentials(ids)[1] == Noise(1, 5).exponentials(ids[1:2])[0]
+    values = [
+        Noise(seed, position).exponentials(ids) for seed in range(50) for position in range(50)
+    ]
     assert len(np.unique(values)) == 7500
     assert np.mean(values) == pytest.approx(1.0, abs=0.06)
     assert np.std(values) == pytest.approx(1.0, abs=0.08)
     # The text of a seed is a promise: these values must not change.
-    assert list(exponentials(0, 0, ids)) == pytest.approx(EXPONENTIALS_0_0, rel=1e-12)
-    assert list(exponentials(2**64 - 1, 2**22, ids)) == pytest.approx(EXPONENTIALS_END, rel=1e-12)
+    assert list(Noise(0, 0).exponentials(ids)) == pytest.approx(EXPONENTIALS_0_0, rel=1e-12)
+    assert list(Noise(2**64 - 1, 2**22).exponentials(ids)) == pytest.approx(
+        EXPONENTIALS_END, rel=1e-12
+    )
 
 
 def test_a_token_that_leaves_the_nucleus_changes_only_its_own_draws() -> None:
@@ -73,19 +77,19 @@ def test_a_token_that_leaves_the_nucleus_changes_only_its_own_draws() -> None:
     p = random.dirichlet(np.ones(50))
     whole, without = (Distribution(np.arange(n), p[:n] / p[:n].sum()) for n in (len(p), len(p) - 1))
     for position in range(2000):
-        if whole.draw(1, position) != 49:
-            assert whole.draw(1, position) == without.draw(1, position)
+        if whole.draw(Noise(1, position)) != 49:
+            assert whole.draw(Noise(1, position)) == without.draw(Noise(1, position))
 
 
 def test_the_margin_is_how_much_a_logit_must_change() -> None:
-    d = processed(LOGITS, SamplingParameters(temperature=1.0))
+    d = Shaper(SamplingParameters(temperature=1.0))(LOGITS)
     for position in range(100):
-        winner, margin = d.draw(5, position), d.margin(5, position)
+        winner, margin = d.draw(Noise(5, position)), d.margin(Noise(5, position))
         for change, same in ((-0.99 * margin, True), (-1.01 * margin, False)):
             logits = LOGITS.astype(np.float64)
             logits[winner] += change
-            moved = processed(logits.astype(np.float64), SamplingParameters(temperature=1.0))
-            assert (moved.draw(5, position) == winner) is same
+            moved = Shaper(SamplingParameters(temperature=1.0))(logits.astype(np.float64))
+            assert (moved.draw(Noise(5, position)) == winner) is same
 
 
 @pytest.mark.parametrize(
@@ -119,7 +123,7 @@ def test_logit_bias_adds_and_forbids() -> None:
 def test_when_nothing_may_be_chosen_it_says_so() -> None:
     logits = np.full(4, -np.inf, np.float32)
     with pytest.raises(UsageError, match="No token"):
-        processed(logits, SamplingParameters(temperature=1.0))
+        Shaper(SamplingParameters(temperature=1.0))(logits)
 
 
 def test_the_heuristic_grows_by_two_and_shrinks_by_one() -> None:

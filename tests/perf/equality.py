@@ -25,7 +25,7 @@ import numpy as np
 from gemmtp.engine.backend import Floats
 from gemmtp.engine.depth import FixedDepth
 from gemmtp.engine.engine import Engine, Request, Token
-from gemmtp.engine.sampling import SamplingParameters, processed
+from gemmtp.engine.sampling import Noise, SamplingParameters, Shaper
 from gemmtp.llama.context import ContextOptions, KvType
 from gemmtp.llama.pair import Pair, check_files
 from gemmtp_models.names import demo
@@ -47,8 +47,8 @@ class Closeness:
             self.margins[len(history)] = float(best - second)
         else:
             assert self.sampling.seed is not None
-            distribution = processed(logits, self.sampling)
-            margin = distribution.margin(self.sampling.seed, len(history))
+            noise = Noise(self.sampling.seed, len(history))
+            margin = Shaper(self.sampling)(logits).margin(noise)
             self.margins[len(history)] = margin * self.sampling.temperature
 
     def accept(self, token: int) -> None:
