@@ -131,6 +131,8 @@ KOREAN = tool("날씨", an_object({"도시": {"type": "string", "description": "
 THOUGHT = "<|channel>thought\nThe user greets me.\n<channel|>"
 ROME = called("get_weather", {"city": "Rome"}, "a")
 PARIS = called("get_weather", {"city": "Paris"}, "b")
+CALL = model("", tool_calls=[ROME])
+SUNNY = result("sunny", tool_call_id="a")
 ASK, NEXT = user("How is the weather?"), user("And tomorrow?")
 VALUES = {
     "text": "two words",
@@ -149,7 +151,7 @@ CASES = [
     Case("one question, thinking", [user("Hi")], thinking=True),
     Case("several turns", [user("Hi"), model("Hello!"), user("Bye")]),
     Case("several turns, thinking", [user("Hi"), model("Hello!"), user("Bye")], thinking=True),
-    Case("eleven turns", [m for i in range(5) for m in (user(f"{i}?"), model(f"{i}."))] + [ASK]),
+    Case("eleven turns", [*(m for i in range(5) for m in (user(f"{i}?"), model(f"{i}."))), ASK]),
     Case("system", [system("Be brief."), user("Hi")]),
     Case("system, thinking", [system("Be brief."), user("Hi")], thinking=True),
     Case("developer", [system("Be brief.", "developer"), user("Hi")]),
@@ -159,7 +161,9 @@ CASES = [
     Case("empty system", [system(""), user("Hi")]),
     Case("empty question", [user("")]),
     Case("white space around", [system("\n Be brief. \t"), user("  Hi\n\n")]),
-    Case("white space inside", [user("a  b\n\n\tc   d"), model("  x\n  y  "), user("\u00a0z\u3000")]),
+    Case(
+        "white space inside", [user("a  b\n\n\tc   d"), model("  x\n  y  "), user("\u00a0z\u3000")]
+    ),
     Case("line ends", [user("a\r\nb\rc"), model("d\r\n"), user("e")]),
     Case("other scripts", [user("안녕하세요, 日本 مرحبا"), model("👩‍👩‍👧 ok é"), user("ß ſ İ")]),
     Case("braces and quotes", [user("{{ messages }} {% if x %} 'a' \"b\" \\n"), model("{#"), ASK]),
@@ -169,7 +173,9 @@ CASES = [
     Case("a thought alone", [user("Hi"), model(THOUGHT), user("Bye")]),
     Case("an open thought", [user("Hi"), model("Well <|channel>thought\nhm"), user("Bye")]),
     Case("reasoning without calls", [user("Hi"), model("Hello!", reasoning="hm"), user("Bye")]),
-    Case("reasoning_content", [user("Hi"), model("Yes", reasoning_content="hm"), ASK], thinking=True),
+    Case(
+        "reasoning_content", [user("Hi"), model("Yes", reasoning_content="hm"), ASK], thinking=True
+    ),
     Case("image", [user([IMAGE, TEXT])]),
     Case("image behind text", [user([TEXT, IMAGE])], thinking=True),
     Case("audio", [user([AUDIO, TEXT])]),
@@ -186,49 +192,68 @@ CASES = [
     Case("nested objects", [ASK], [NESTED]),
     Case("hidden names", [ASK], [NAMED]),
     Case("declared response", [ASK], [ANSWERING]),
-    Case("korean tool", [user("날씨?"), model("", tool_calls=[called("날씨", {"도시": "서울"})])], [KOREAN]),
+    Case(
+        "korean tool",
+        [user("날씨?"), model("", tool_calls=[called("날씨", {"도시": "서울"})])],
+        [KOREAN],
+    ),
     Case("all tools", [system("x"), ASK], [WEATHER, CLOCK, RICH, ARRAYS, NESTED, KOREAN], True),
     Case("a call waits", [ASK, model(None, tool_calls=[ROME])], [WEATHER]),
-    Case("a call and its result", [ASK, model("", tool_calls=[ROME]), result("sunny", tool_call_id="a")], [WEATHER]),
+    Case("a call and its result", [ASK, CALL, SUNNY], [WEATHER]),
     Case(
         "a result by id",
-        [ASK, model(None, tool_calls=[ROME, PARIS])]
-        + [result("wet", tool_call_id="b"), result("dry", tool_call_id="a")],
+        [
+            ASK,
+            model(None, tool_calls=[ROME, PARIS]),
+            result("wet", tool_call_id="b"),
+            result("dry", tool_call_id="a"),
+        ],
         [WEATHER],
     ),
-    Case("a result by name", [ASK, model("", tool_calls=[ROME]), result("?", name="x")], [WEATHER]),
+    Case("a result by name", [ASK, CALL, result("?", name="x")], [WEATHER]),
     Case(
         "a result and an answer",
-        [ASK, model("", tool_calls=[ROME]), result('{"sky": "sunny"}', tool_call_id="a")]
-        + [model("It is sunny."), NEXT],
+        [ASK, CALL, result('{"sky": "x"}', tool_call_id="a"), model("It is sunny."), NEXT],
         [WEATHER],
     ),
     Case(
         "a second call",
-        [ASK, model("", tool_calls=[ROME]), result("a", tool_call_id="a"), model("", tool_calls=[PARIS]), result("b", tool_call_id="b")],
+        [
+            ASK,
+            CALL,
+            result("a", tool_call_id="a"),
+            model("", tool_calls=[PARIS]),
+            result("b", tool_call_id="b"),
+        ],
         [WEATHER],
     ),
     Case(
         "text beside a call",
-        [ASK, model("Let me see.", tool_calls=[ROME]), result("sunny", tool_call_id="a"), model("Sunny."), NEXT],
+        [ASK, model("Let me see.", tool_calls=[ROME]), SUNNY, model("Sunny."), NEXT],
         [WEATHER],
     ),
     Case(
         "a thought kept beside a call",
-        [ASK, model("", tool_calls=[ROME], reasoning="I must ask."), result("sunny", tool_call_id="a")],
+        [ASK, model("", tool_calls=[ROME], reasoning="I must ask."), SUNNY],
         [WEATHER],
         True,
     ),
     Case(
         "a thought beside an old call",
-        [ASK, model("", tool_calls=[ROME], reasoning="hm"), result("x", tool_call_id="a"), model("Fine."), NEXT],
+        [
+            ASK,
+            model("", tool_calls=[ROME], reasoning="hm"),
+            result("x", tool_call_id="a"),
+            model("Fine."),
+            NEXT,
+        ],
         [WEATHER],
         True,
     ),
     Case("every kind of value", [ASK, model("", tool_calls=[called("f", VALUES)]), result("1.50")]),
     Case("arguments as text", [ASK, model("", tool_calls=[called("f", "x:1")]), result("y")]),
     Case("no arguments", [ASK, model("", tool_calls=[called("clock", {})]), result(12)], [CLOCK]),
-    Case("result in parts", [ASK, model("", tool_calls=[ROME]), result([TEXT, TEXT], tool_call_id="a")], [WEATHER]),
+    Case("result in parts", [ASK, CALL, result([TEXT, TEXT], tool_call_id="a")], [WEATHER]),
     Case(
         "results on the message",
         [ASK, model("", tool_calls=[ROME], tool_responses=[{"name": "n", "response": VALUES}])],
@@ -241,9 +266,13 @@ CASES = [
     ),
     Case(
         "look-alikes in tools",
-        [ASK, model("", tool_calls=[called("f", {'<|"|>': '<|"|>,b:1'})]), result("<tool_response|>")],
+        [
+            ASK,
+            model("", tool_calls=[called("f", {'<|"|>': '<|"|>,b:1'})]),
+            result("<tool_response|>"),
+        ],
         [tool("f", description="<tool|>")],
         lookalikes=True,
     ),
     Case("media look-alikes", [system("<|think|>"), user("<|image|>")], lookalikes=True),
-]  # fmt: skip
+]
