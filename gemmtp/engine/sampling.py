@@ -139,8 +139,8 @@ class Distribution:
 class Shaper:
     """Turns rows of logits into distributions.
 
-    The edge of top-k is looked for above a threshold that the row before suggests; where that
-    leaves too few tokens, in the whole row. The result is exact either way.
+    The edge of top-k, or of the nucleus, is looked for above a threshold that the row before
+    suggests; where that leaves too few tokens, in the whole row. The result does not depend on it.
     """
 
     def __init__(self, parameters: SamplingParameters) -> None:
@@ -154,23 +154,32 @@ class Shaper:
         away.
         """
         parameters = self.parameters
-        ids = self._candidates(logits)
+        if 0 < parameters.top_k < len(logits):
+            ids = self._top_k(logits, parameters.top_k)
+            p = self._shares(logits, ids)
+            if parameters.top_p < 1.0:
+                keep = _nucleus(p, parameters.top_p)
+                ids, p = ids[keep], p[keep]
+        elif parameters.top_p < 1.0:
+            ids, p = self._nucleus_of_all(logits)
+        else:
+            ids = np.flatnonzero(logits > -np.inf)
+            p = self._shares(logits, ids)
+        keep = (p > 0.0) & (p >= parameters.min_p * p.max())
+        kept = p[keep]
+        return Distribution(ids[keep], kept / kept.sum())
+
+    def _shares(self, logits: Floats, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """float64[k]: the probabilities of ``ids`` among themselves."""
         if not len(ids):
             raise UsageError(*NOTHING_LEFT)
-        scaled = logits[ids].astype(np.float64) / parameters.temperature
+        scaled = logits[ids].astype(np.float64) / self.parameters.temperature
         p = np.exp(scaled - scaled.max())
-        ids, p = _filtered(ids, p, p > 0.0)
-        if parameters.top_p < 1.0:
-            ids, p = _filtered(ids, p, _nucleus(p, parameters.top_p))
-        if parameters.min_p > 0.0:
-            ids, p = _filtered(ids, p, p >= parameters.min_p * p.max())
-        return Distribution(ids, p)
+        shares: NDArray[np.float64] = p / p.sum()
+        return shares
 
-    def _candidates(self, logits: Floats) -> NDArray[np.int64]:
-        """The tokens that top-k leaves, ties with the k-th included, in the order of ids."""
-        k = self.parameters.top_k
-        if not 0 < k < len(logits):
-            return np.flatnonzero(logits > -np.inf)
+    def _top_k(self, logits: Floats, k: int) -> NDArray[np.int64]:
+        """The ``k`` tokens of the highest logits, ties with the k-th included, by id."""
         ids = np.flatnonzero(logits >= self._threshold)
         if len(ids) < k:
             ids = np.flatnonzero(logits > -np.inf)
@@ -182,6 +191,27 @@ class Shaper:
         kept: NDArray[np.int64] = ids[values >= edge]
         return kept
 
+    def _nucleus_of_all(self, logits: Floats) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The nucleus of the whole vocabulary, without sorting all of it.
+
+        Only the sum over all tokens runs in single precision, which its pairwise order keeps to
+        about 1e-6.
+        """
+        temperature, top_p = self.parameters.temperature, self.parameters.top_p
+        best = logits.max()
+        if best == -np.inf:
+            raise UsageError(*NOTHING_LEFT)
+        mass = float(np.exp((logits - best) * np.float32(1 / temperature)).sum())
+        for threshold in (self._threshold, np.float32(-np.inf)):
+            ids = np.flatnonzero(logits >= max(threshold, np.finfo(np.float32).min))
+            scaled = logits[ids].astype(np.float64) - float(best)
+            p = np.exp(scaled / temperature) / mass
+            if p.sum() >= top_p:
+                break
+        keep = _nucleus(p, top_p)
+        self._threshold = logits[ids[keep]].min() - THRESHOLD_SLACK
+        return ids[keep], p[keep]
+
 
 def _nucleus(p: NDArray[np.float64], top_p: float) -> NDArray[np.bool_]:
     """The fewest tokens, most probable first, that reach ``top_p`` together (Holtzman 2020)."""
@@ -190,13 +220,6 @@ def _nucleus(p: NDArray[np.float64], top_p: float) -> NDArray[np.bool_]:
     keep = np.zeros(len(p), bool)
     keep[descending[:reached]] = True
     return keep
-
-
-def _filtered(
-    ids: NDArray[np.int64], p: NDArray[np.float64], keep: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    kept = p[keep]
-    return ids[keep], kept / kept.sum()
 
 
 def fresh_seed() -> int:

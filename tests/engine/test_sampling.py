@@ -167,3 +167,30 @@ def test_the_watch_does_not_look_into_thoughts() -> None:
     pieces = [b"<think>", b"</think>", b"END"]
     watch = StopWatch(["END"], pieces.__getitem__, opening=0, closing=1)
     assert [watch(token) for token in (0, 2, 1, 2)] == [False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    "filters", [{"top_k": 20}, {"top_p": 0.9}, {"top_k": 40, "top_p": 0.8}, {"min_p": 0.1}]
+)
+def test_the_rows_before_do_not_change_a_distribution(filters: dict[str, float]) -> None:
+    random = np.random.default_rng(4)
+    parameters = SamplingParameters(temperature=0.9, **filters)  # type: ignore[arg-type]
+    running = Shaper(parameters)
+    for scale in (1.0, 8.0, 0.1, 3.0, 0.5, 30.0):
+        for shift in (0.0, -40.0, 40.0):
+            row = random.normal(shift, scale, 3000).astype(np.float32)
+            row[random.integers(3000, size=200)] = -np.inf
+            ran, fresh = running(row), Shaper(parameters)(row)
+            assert list(ran.ids) == list(fresh.ids)
+            assert np.allclose(ran.p, fresh.p, rtol=1e-12)
+            assert ran.p.sum() == pytest.approx(1.0)
+
+
+def test_the_nucleus_of_a_large_vocabulary_is_the_sorted_one() -> None:
+    row = np.random.default_rng(5).normal(0.0, 2.0, 50_000).astype(np.float32)
+    d = Shaper(SamplingParameters(temperature=1.0, top_p=0.7))(row)
+    p = np.exp(row.astype(np.float64))
+    p /= p.sum()
+    order = np.argsort(-p)
+    n = int(np.searchsorted(np.cumsum(p[order]), 0.7)) + 1
+    assert list(d.ids) == sorted(order[:n])
