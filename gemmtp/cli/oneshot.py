@@ -10,6 +10,7 @@ from typing import Literal, get_args
 from gemmtp import settings
 from gemmtp.cli.output import Outcome, Output, output_of, start_line
 from gemmtp.cli.progress import loading
+from gemmtp.engine.adaptive import AdaptiveDepth
 from gemmtp.engine.depth import DepthChooser, FixedDepth, HeuristicDepth
 from gemmtp.engine.engine import Finished, Prefill, Request, Token
 from gemmtp.engine.processors import LogitBias, Processor, SuppressTokens
@@ -32,6 +33,9 @@ GEMMA_SAMPLING = SamplingParameters(temperature=1.0, top_k=64, top_p=0.95)
 """Gemma 4's own defaults, for files that name none."""
 
 MAX_CTX = 1 << 22
+ADAPTIVE_MOST = 8
+"""The deepest draft that ``--draft auto`` tries."""
+
 KV_BLOCK = 32
 
 
@@ -107,11 +111,15 @@ def _load(options: Options) -> LoadOptions:
 
 
 def chosen_depth(options: Options, files: ModelFiles) -> DepthChooser:
-    """The draft depth that ``--draft`` asks for; ``auto`` takes the set's."""
+    """The draft depth that ``--draft`` asks for; ``auto`` begins with the set's and measures."""
     word, _, number = options.draft.partition(":")
     most = files.parameters.draft_depth if files.parameters else DEFAULT_DEPTH
     if word == "auto" and not number:
-        return FixedDepth(most)
+        if options.seed is not None and options.accept in ("reject", "block"):
+            # The text then depends on the depth, and a depth that follows the clock would break
+            # the seed's promise.
+            return FixedDepth(most)
+        return AdaptiveDepth(most, max(most, ADAPTIVE_MOST))
     try:
         if word == "heuristic":
             return HeuristicDepth(

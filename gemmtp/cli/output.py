@@ -161,6 +161,7 @@ def report(name: str, outcome: Outcome) -> dict[str, Any]:
             "accepted": statistics.accepted,
             "per_position": [round(share, 4) for share in statistics.per_position],
             "tokens_per_round": round(statistics.tokens_per_round, 4),
+            "rounds_by_depth": statistics.rounds_at,
             "accept": statistics.rule,
             "overlap": None if statistics.overlap is None else round(statistics.overlap, 4),
         },

@@ -20,33 +20,44 @@ class DepthChooser(Protocol):
     def most(self) -> int:
         """The deepest draft it can ask for."""
 
-    def choose(self) -> int:
-        """The depth of the next draft; 0 decodes plainly."""
+    def choose(self, slots: int = 1) -> int:
+        """The depth of the next draft beside ``slots - 1`` others; 0 decodes plainly."""
 
     def learn(self, drafted: int, accepted: int) -> None:
         """``accepted`` of ``drafted`` tokens were kept."""
+
+    def observe(self, slots: int, depth: int, seconds: float) -> None:
+        """A round of ``slots`` answers, each drafted ``depth`` deep, took ``seconds``."""
 
     def describe(self) -> str:
         """A few words for the start line."""
 
 
-def _checked(depth: int) -> int:
+def checked_depth(depth: int) -> int:
+    """``depth``; raises :class:`~gemmtp.errors.UsageError` outside 0 to :data:`MAX_DEPTH`."""
     if not 0 <= depth <= MAX_DEPTH:
         raise UsageError(f"A draft depth lies between 0 and {MAX_DEPTH}, not {depth}.")
     return depth
 
 
-class FixedDepth:
+class _Unclocked:
+    """The part of a chooser that does not look at the clock."""
+
+    def observe(self, slots: int, depth: int, seconds: float) -> None:
+        """The clock does not matter here."""
+
+
+class FixedDepth(_Unclocked):
     """Always the same depth."""
 
     def __init__(self, depth: int) -> None:
-        self._depth = _checked(depth)
+        self._depth = checked_depth(depth)
 
     @property
     def most(self) -> int:
         return self._depth
 
-    def choose(self) -> int:
+    def choose(self, slots: int = 1) -> int:
         return self._depth
 
     def learn(self, drafted: int, accepted: int) -> None:
@@ -56,21 +67,21 @@ class FixedDepth:
         return f"{self._depth}"
 
 
-class HeuristicDepth:
+class HeuristicDepth(_Unclocked):
     """Two more after a draft that was kept whole, one less otherwise, never below one.
 
     This is the ``heuristic`` schedule of assisted generation in transformers.
     """
 
     def __init__(self, start: int = HEURISTIC_START, most: int = MAX_DEPTH) -> None:
-        self._most = _checked(most)
-        self._depth = min(max(1, _checked(start)), self._most)
+        self._most = checked_depth(most)
+        self._depth = min(max(1, checked_depth(start)), self._most)
 
     @property
     def most(self) -> int:
         return self._most
 
-    def choose(self) -> int:
+    def choose(self, slots: int = 1) -> int:
         return self._depth
 
     def learn(self, drafted: int, accepted: int) -> None:

@@ -258,15 +258,15 @@ class Engine:
             )
 
     def _draft(self, runs: Sequence[_Run]) -> None:
-        wants = [self._want(run) for run in runs]
+        wants = [self._want(run, len(runs)) for run in runs]
         for run, draft in zip(runs, self.drafting.draft(wants), strict=True):
             run.draft = draft
 
-    def _want(self, run: _Run) -> Want:
+    def _want(self, run: _Run, slots: int) -> Want:
         slot = run.slot
         depth = 0
         if self.drafting.reason is None:
-            depth = min(run.depth.choose(), self.target.n_ctx - 1 - slot.held)
+            depth = min(run.depth.choose(slots), self.target.n_ctx - 1 - slot.held)
             if run.request.max_tokens is not None:
                 depth = min(depth, run.request.max_tokens - run.statistics.generated - 1)
         return Want(
@@ -355,6 +355,10 @@ class Engine:
             run.statistics.native_seconds += native
         for run in filling:
             run.statistics.prompt_seconds += seconds
+        drafted = {len(run.draft.tokens) for run in deciding}
+        if len(drafted) == 1 and not filling:
+            for depth in {id(run.depth): run.depth for run in deciding}.values():
+                depth.observe(len(deciding), max(drafted), seconds)
 
     def _native_seconds(self) -> float:
         return self.target.native_seconds + self.drafting.native_seconds

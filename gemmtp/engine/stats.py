@@ -32,6 +32,8 @@ class Statistics:
     accepted: int = 0
     drafted_at: list[int] = field(default_factory=list)
     accepted_at: list[int] = field(default_factory=list)
+    rounds_at: dict[int, int] = field(default_factory=dict)
+    """Rounds by the number of tokens drafted."""
     prompt_seconds: float = 0.0
     decode_seconds: float = 0.0
     native_seconds: float = 0.0
@@ -45,6 +47,7 @@ class Statistics:
     def count_round(self, drafted: int, accepted: int, emitted: int) -> None:
         """One verified draft: ``accepted`` of ``drafted`` tokens kept, ``emitted`` in all."""
         self.rounds += 1
+        self.rounds_at[drafted] = self.rounds_at.get(drafted, 0) + 1
         self.round_tokens += emitted
         self.drafted += drafted
         self.accepted += accepted

@@ -26,7 +26,7 @@ def test_stdout_carries_the_answer_alone(cli: Cli, pair: tuple[object, ...]) -> 
     assert result.code == 0
     plain = cli(*pair, "the thin man", "--max-tokens", 20, "--no-mtp")
     assert plain.out == result.out
-    assert result.err == "target.gguf · 1 thread · ctx 256 f16 · drafting on, 3\n"
+    assert result.err == "target.gguf · 1 thread · ctx 256 f16 · drafting on, adaptive, up to 8\n"
     assert plain.err.endswith("drafting off: switched off by --no-mtp\n")
 
 
@@ -81,6 +81,16 @@ def test_a_seed_repeats_a_sampled_text(cli: Cli, pair: tuple[object, ...]) -> No
     assert cli(*args, "--seed", 3, "--no-mtp").out == first.out
     assert cli(*args, "--seed", 3, "--draft", "heuristic:8").out == first.out
     assert cli(*args, "--seed", 4).out != first.out
+
+
+def test_a_seed_with_rejection_fixes_the_depth(cli: Cli, pair: tuple[object, ...]) -> None:
+    args = (*pair, "the", "--temperature", 1, "--max-tokens", 30, "--seed", 3, "--accept", "block")
+    first = cli(*args)
+    assert first.err.endswith("drafting on, 3\n")
+    assert cli(*args).out == first.out
+    document = json.loads(cli(*args, "--json").out)
+    assert document["mtp"]["accept"] == "block"
+    assert 0.0 < document["mtp"]["overlap"] <= 1.0
 
 
 def test_a_stop_string_ends_the_answer_before_it(cli: Cli, pair: tuple[object, ...]) -> None:
