@@ -213,7 +213,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, {})
             return
         fault = self.hub.fault(asked)
-        if fault in ("429", "503"):
+        if fault in ("404", "429", "503"):
             headers = {"Retry-After": self.hub.retry_after} if self.hub.retry_after else {}
             self._answer(int(fault), headers)
             return

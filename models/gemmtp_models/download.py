@@ -1,0 +1,224 @@
+"""One file from the hub to the disk, by its sha256, whatever happens on the way.
+
+    <folder>/sha256-<hex>.partial     the bytes that came so far
+    <folder>/sha256-<hex>.journal     which of them are synced
+    <folder>/sha256-<hex>.lock        held by the process that fetches
+    <folder>/sha256-<hex>.whole       complete, hashed and synced
+
+A killed process leaves the first three; the next one goes on from there. The second of two
+processes waits for the first.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gemmtp.errors import DownloadError
+from gemmtp_models.download_journal import Journal, ranges_in
+from gemmtp_models.hub import Hub, Location, Patience
+from gemmtp_models.hub_names import RemoteFile, is_sha256
+from gemmtp_models.workspace import try_lock
+
+MIB = 2**20
+DEFAULT_CONNECTIONS = 4
+MAX_CONNECTIONS = 16
+LOCK_POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to fetch: ``piece`` in bytes is what a connection asks for at a time.
+
+    ``restarts`` is how often a file that changed or came wrong is begun anew.
+    """
+
+    connections: int = DEFAULT_CONNECTIONS
+    piece: int = 32 * MIB
+    restarts: int = 2
+    patience: Patience = field(default_factory=Patience)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """``done`` of ``total`` bytes are here; ``waiting`` for another process to fetch them."""
+
+    done: int
+    total: int
+    waiting: bool = False
+
+
+Report = Callable[[Progress], None]
+
+
+class ChangedError(Exception):
+    """What comes is not what came before; the file has to be begun anew."""
+
+
+def whole_path(folder: Path, sha256: str) -> Path:
+    """Where a fetched file lies until it is taken into the store."""
+    return folder / f"sha256-{sha256}.whole"
+
+
+def held_bytes(folder: Path, file: RemoteFile) -> int:
+    """How many bytes of ``file`` an earlier fetch has left in ``folder``."""
+    if file.size is None or file.sha256 is None:
+        return 0
+    if whole_path(folder, file.sha256).is_file():
+        return file.size
+    return ranges_in(folder / f"sha256-{file.sha256}.journal", file.size, file.sha256).total
+
+
+def fetch(
+    hub: Hub,
+    file: RemoteFile,
+    folder: Path,
+    report: Report = lambda progress: None,
+    options: Options | None = None,
+) -> Path:
+    """Fetch ``file``, whose size and sha256 are known, into ``folder``; return where it lies.
+
+    Raises DownloadError when it cannot be had, and ModelNotFoundError when it is not there. What
+    was fetched stays for the next try.
+    """
+    size, sha256 = file.size, file.sha256
+    if size is None or sha256 is None or not is_sha256(sha256):
+        raise DownloadError(f"{file.path} of {file.repo} has no sha256, so it cannot be checked.")
+    options = options or Options()
+    whole = whole_path(folder, sha256)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        waiting = Progress(0, size, waiting=True)
+        with _alone(folder / f"sha256-{sha256}.lock", lambda: report(waiting)):
+            if not (whole.is_file() and whole.stat().st_size == size):
+                _fetch(hub, file, folder, report, options)
+        report(Progress(size, size))
+    except OSError as error:
+        raise disk_error(error, folder) from error
+    return whole
+
+
+def disk_error(error: OSError, folder: Path) -> DownloadError:
+    """What an error of the file system means to the user."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return DownloadError(
+            f"The disk of {folder} is full.", "Make room and try again; what is here is kept."
+        )
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return DownloadError(
+            f"{folder} cannot be written.", "Give your user the right to, or set GEMMTP_HOME."
+        )
+    return DownloadError(f"{folder} cannot be written: {error.strerror or error}.")
+
+
+def _fetch(hub: Hub, file: RemoteFile, folder: Path, report: Report, options: Options) -> None:
+    """Transfer until the file is right, beginning anew where what comes has changed."""
+    from gemmtp_models.transfer import Transfer
+
+    stem = folder / f"sha256-{file.sha256}"
+    location = checked_location(hub, file)
+    journal = Journal(stem.with_suffix(".journal"), file.size or 0, file.sha256 or "")
+    handle = os.open(stem.with_suffix(".partial"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    transfer: Transfer | None = None
+    try:
+        if os.fstat(handle).st_size < max((end for _, end in journal.ranges), default=0):
+            journal.clear()
+        for restarts_left in range(options.restarts, -1, -1):
+            transfer = Transfer(hub, file, location, handle, journal, options)
+            try:
+                transfer.run(report)
+                break
+            except ChangedError as error:
+                journal.clear()
+                if not restarts_left:
+                    os.ftruncate(handle, 0)
+                    raise DownloadError(
+                        f"{file.path} of {file.repo} {error}.",
+                        "The server or something on the way damages it; try again later.",
+                    ) from None
+        os.fsync(handle)
+        os.replace(stem.with_suffix(".partial"), whole_path(folder, file.sha256 or ""))
+        _sync_folder(folder)
+        stem.with_suffix(".journal").unlink(missing_ok=True)
+    finally:
+        # A thread that still waits for the network must not find another file under this number.
+        if transfer is None or transfer.ended:
+            os.close(handle)
+            journal.close()
+
+
+def checked_location(hub: Hub, file: RemoteFile) -> Location:
+    """Where the file is, after the hub has confirmed its size and content."""
+    location = hub.locate(file)
+    for what, expected, found in (
+        ("sha256", file.sha256, location.sha256),
+        ("size", file.size, location.size),
+    ):
+        if found is not None and expected is not None and found != expected:
+            raise DownloadError(
+                f"{file.path} of {file.repo} has changed on the hub: "
+                f"{what} {found}, expected {expected}.",
+                f"Update gemmtp, or take what is there now with: gemmtp pull hf:{file.repo}",
+            )
+    return location
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename last; file systems that cannot sync a folder do it by themselves."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@contextmanager
+def _alone(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """Hold the lock file ``path``, calling ``waiting`` while another process does."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if try_lock(handle):
+            # Whoever held the lock may have removed the file that was opened here.
+            with suppress(FileNotFoundError):
+                if os.path.samestat(path.stat(), os.fstat(handle)):
+                    break
+            os.close(handle)
+            continue
+        os.close(handle)
+        waiting()
+        time.sleep(LOCK_POLL_SECONDS)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def remove_unfinished(folder: Path) -> int:
+    """Remove what unfinished fetches left, except those that are running; bytes freed."""
+    freed = 0
+    for stem in {path.with_suffix("") for path in folder.glob("sha256-*.*")}:
+        lock = stem.with_suffix(".lock")
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if try_lock(handle):
+            for suffix in (".partial", ".journal", ".whole"):
+                path = stem.with_suffix(suffix)
+                if path.is_file():
+                    freed += path.stat().st_blocks * 512
+                    path.unlink()
+            lock.unlink(missing_ok=True)
+        os.close(handle)
+    return freed
+
+
+def unfinished_bytes(folder: Path) -> int:
+    """Bytes on the disk that unfinished fetches take."""
+    suffixes = (".partial", ".whole")
+    paths = [path for path in folder.glob("sha256-*.*") if path.suffix in suffixes]
+    return sum(path.stat().st_blocks * 512 for path in paths)
