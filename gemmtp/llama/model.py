@@ -32,11 +32,13 @@ class LoadOptions:
 
     ``gpu_layers`` -1 puts every layer on the GPU where there is one. ``repack`` lets llama.cpp make
     a second copy of quantised weights in a layout that its CPU kernels like better: twice the
-    memory and a slow load for faster prompts.
+    memory and a slow load for faster prompts. ``no_alloc`` places everything and allocates nothing:
+    such a model can be measured and not run.
     """
 
     gpu_layers: int = -1
     repack: bool = False
+    no_alloc: bool = False
 
 
 class Model:
@@ -74,6 +76,9 @@ class Model:
         parameters = c.llama_model_default_params()
         parameters.n_gpu_layers = options.gpu_layers
         parameters.use_extra_bufts = options.repack
+        if options.no_alloc:
+            parameters.no_alloc = True
+            parameters.load_mode = c.LLAMA_LOAD_MODE_NONE
         report = _ProgressReport(progress)
         if progress is not None:
             # The struct does not own the callback: ``report`` keeps it alive during the load.

@@ -1,0 +1,127 @@
+"""What llama.cpp itself says it would need: a load that allocates nothing.
+
+``no_alloc`` reads the header, places the tensors and reserves the graphs without memory for any of
+it: 0.6 s for 31B, 10 ms for each further context. llama.cpp gives the sizes only in its log: the KV
+cache as "size =" lines (its buffers have 0 bytes), the compute buffers as they would be. The
+contexts are made by the very classes that make the real ones. A draft context logs the target's KV
+cache once more, which is not added.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from gemmtp.llama.context import ContextOptions
+from gemmtp.llama.drafter import DraftContext
+from gemmtp.llama.library import log
+from gemmtp.llama.model import LoadOptions, Model
+from gemmtp.llama.pair import CheckedPair
+from gemmtp.llama.target import TargetContext
+
+MIB = 1 << 20
+_KV = re.compile(r"llama_kv_cache: size = +([\d.]+) MiB")
+_COMPUTE = re.compile(r"sched_reserve: +(\S+) compute buffer size = +([\d.]+) MiB")
+_OUTPUT = re.compile(r"llama_context: +(\S+) +output buffer size = +([\d.]+) MiB")
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """What one context would allocate, in bytes (llama.cpp rounds to a hundredth of a MiB).
+
+    ``kv`` counts global and sliding cells; ``compute`` and ``output`` map llama.cpp's buffer types
+    to bytes.
+    """
+
+    kv: int
+    compute: dict[str, int] = field(default_factory=dict)
+    output: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A pair as llama.cpp would place it: weights of the files and the buffers of both contexts."""
+
+    target_weights: int
+    drafter_weights: int
+    target: Buffers
+    drafter: Buffers | None
+
+    @property
+    def total(self) -> int:
+        """Everything, wherever it lies, in bytes."""
+        contexts = [context for context in (self.target, self.drafter) if context is not None]
+        return (
+            self.target_weights
+            + self.drafter_weights
+            + self.target.kv
+            + sum(sum(c.compute.values()) + sum(c.output.values()) for c in contexts)
+        )
+
+
+class Rehearsal:
+    """A pair loaded without its weights, in which contexts can be measured one after another."""
+
+    def __init__(self, model: Model, drafter: Model | None, resources: ExitStack) -> None:
+        self.model, self.drafter = model, drafter
+        self._resources = resources
+
+    @classmethod
+    def open(cls, files: CheckedPair, load: LoadOptions | None = None) -> Self:
+        """Place the tensors of both files.
+
+        Raises :class:`~gemmtp.errors.EngineError` when llama.cpp refuses a file.
+        """
+        load = replace(load or LoadOptions(), no_alloc=True)
+        with ExitStack() as stack:
+            model = Model.open(files.target.path, load, header=files.target)
+            stack.callback(model.close)
+            drafter = None
+            if files.drafter is not None:
+                drafter = Model.open(files.drafter.path, load, header=files.drafter)
+                stack.callback(drafter.close)
+            return cls(model, drafter, stack.pop_all())
+
+    def measure(self, options: ContextOptions) -> Measured:
+        """What the contexts of ``options`` would need.
+
+        Raises :class:`~gemmtp.errors.EngineError` when llama.cpp refuses them.
+        """
+        drafter = None
+        with TargetContext(self.model, options) as target:
+            buffers = read_buffers(log.lines)
+            if self.drafter is not None:
+                with DraftContext(self.drafter, target):
+                    drafter = replace(read_buffers(log.lines), kv=0)
+        drafter_weights = 0 if self.drafter is None else self.drafter.n_bytes
+        return Measured(self.model.n_bytes, drafter_weights, buffers, drafter)
+
+    def close(self) -> None:
+        """Forget the pair; safe to call twice."""
+        self._resources.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def read_buffers(lines: Iterable[str]) -> Buffers:
+    """The sizes in the log of one context's creation."""
+    kv, compute, output = 0.0, dict[str, float](), dict[str, float]()
+    for line in lines:
+        if match := _KV.search(line):
+            kv += float(match[1])
+        elif match := _COMPUTE.search(line):
+            compute[match[1]] = compute.get(match[1], 0.0) + float(match[2])
+        elif match := _OUTPUT.search(line):
+            output[match[1]] = output.get(match[1], 0.0) + float(match[2])
+    return Buffers(round(kv * MIB), _bytes(compute), _bytes(output))
+
+
+def _bytes(sizes: dict[str, float]) -> dict[str, int]:
+    return {name: round(size * MIB) for name, size in sizes.items()}
