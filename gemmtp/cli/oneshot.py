@@ -24,7 +24,7 @@ from gemmtp.llama.model import LoadOptions, Model
 from gemmtp.llama.pair import CheckedPair, Pair, check_files
 from gemmtp.prompt import source
 from gemmtp.prompt.channels import CLOSE, OPEN
-from gemmtp.prompt.template import chat_tokens
+from gemmtp.prompt.template import chat_tokens, chosen_template
 from gemmtp_models.names import ModelFiles, find
 
 DEFAULT_CTX = 8192
@@ -214,10 +214,13 @@ def _request(
         messages = [{"role": "user", "content": text}]
         if options.system:
             messages.insert(0, {"role": "system", "content": options.system})
+        template, note = chosen_template(files.chat_template or checked.target.chat_template)
+        if note:
+            sys.stderr.write(f"note: {note}\n")
         prompt = chat_tokens(
             messages,
             lambda part: model.tokenize(part, special=True),
-            template=files.chat_template or checked.target.chat_template,
+            template=template,
             thinking=options.think,
         )
     return Request(

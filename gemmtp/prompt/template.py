@@ -1,7 +1,7 @@
 """Messages to tokens by the model's own chat template.
 
-A template is somebody else's program, so it runs in jinja2's immutable sandbox (CVE-2024-34359 was
-a chat template that ran commands). What users write stays text: a marker such as ``<turn|>`` in it
+A template is somebody else's program, so it runs in a sandbox (CVE-2024-34359 was a chat template
+that ran commands). What users write stays text: a marker such as ``<turn|>`` in it
 is taken out before the template runs and put back as ordinary tokens.
 """
 
@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from importlib import resources
-from typing import Any
-
-import jinja2
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from typing import Any, NamedTuple
 
 from gemmtp.errors import UsageError
+from gemmtp.prompt.sandbox import render
 
 Message = Mapping[str, Any]
 """A message in OpenAI's shape: ``role``, ``content``, and for tools ``tool_calls``, ``name``."""
@@ -24,14 +21,14 @@ Message = Mapping[str, Any]
 Tokenize = Callable[[str], list[int]]
 """Text to tokens with its markers parsed as special tokens."""
 
-MAX_RENDERED = 64 << 20
-
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _PLACEHOLDER = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
 _MARKER = re.compile(
     rf"[{_OPEN}{_CLOSE}]|<\|[^<>|\s]{{1,24}}\|?>|<[^<>|\s]{{1,24}}\|>|<\|\"\|>"
     r"|<(?:bos|eos|pad|unk|mask|start_of_turn|end_of_turn)>"
 )
+_GOOGLES = ("'<|tool_call>call:'", "macro format_function_declaration")
+_REVISED = "{#- OpenAI Chat Completions:"
 _OWN = ("<|channel>", "<channel|>")
 """Markers that an assistant's message may carry: the template cuts its thoughts out by them."""
 
@@ -39,6 +36,26 @@ _OWN = ("<|channel>", "<channel|>")
 def own_template() -> str:
     """The Gemma 4 template of this package, for files that carry none."""
     return resources.files("gemmtp.prompt").joinpath("gemma4.jinja").read_text("utf-8")
+
+
+class Choice(NamedTuple):
+    """The template to use, and what to tell the user about it."""
+
+    source: str
+    note: str | None
+
+
+def chosen_template(given: str | None) -> Choice:
+    """``given`` unless it is missing, or Google's for Gemma 4 from before its revision of 2026.
+
+    The old one does not place the results of tools as the model has learned them; llama.cpp tells
+    the two apart by the same remark in the text.
+    """
+    if not given or not given.strip():
+        return Choice(own_template(), "the file has no chat template; Gemma 4's layout is used")
+    if all(sign in given for sign in _GOOGLES) and _REVISED not in given:
+        return Choice(own_template(), "the file's chat template is outdated; a newer one is used")
+    return Choice(given, None)
 
 
 def chat_tokens(
@@ -54,8 +71,8 @@ def chat_tokens(
     Raises :class:`~gemmtp.errors.UsageError` when the template fails or refuses the messages.
     """
     taken: list[str] = []
-    safe = [_without_markers(message, taken) for message in messages]
-    text = _render(template or own_template(), safe, thinking, tools)
+    safe = [_safe_message(message, taken) for message in messages]
+    text = _render(template or own_template(), safe, thinking, _without_markers(tools, taken))
     tokens: list[int] = []
     for i, part in enumerate(_PLACEHOLDER.split(text)):
         if i % 2 == 0:
@@ -70,39 +87,32 @@ def chat_tokens(
 def _render(
     source: str, messages: list[Any], thinking: bool, tools: Sequence[Mapping[str, Any]]
 ) -> str:
-    pieces, size = [], 0
+    variables = {
+        "messages": messages,
+        "tools": list(tools) or None,
+        "enable_thinking": thinking,
+        "add_generation_prompt": True,
+        "bos_token": "<bos>",
+        "eos_token": "<eos>",
+    }
     try:
-        stream = _compiled(source).generate(
-            messages=messages,
-            tools=list(tools) or None,
-            enable_thinking=thinking,
-            add_generation_prompt=True,
-            bos_token="<bos>",
-            eos_token="<eos>",
-        )
-        for piece in stream:
-            size += len(piece)
-            if size > MAX_RENDERED:
-                raise UsageError("The chat template writes without an end.")
-            pieces.append(piece)
-    except (jinja2.TemplateError, TypeError, ValueError, RecursionError, OverflowError) as error:
+        return render(source, variables)
+    # A template is a program: whatever it raises is how it refuses.
+    except Exception as error:
+        reason = str(error) or type(error).__name__
         raise UsageError(
-            f"The chat template refused the conversation: {error}",
+            f"The chat template refused the conversation: {reason}",
             "Use --raw to go without a template.",
         ) from error
-    return "".join(pieces)
 
 
-@cache
-def _compiled(source: str) -> jinja2.Template:
-    # As transformers compiles chat templates: blocks leave no white space behind.
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    environment.globals["raise_exception"] = _raise
-    return environment.from_string(source)
-
-
-def _raise(message: str) -> None:
-    raise jinja2.TemplateError(message)
+def _safe_message(message: Message, taken: list[str]) -> dict[str, Any]:
+    """``message`` without markers, but for the thoughts in what the model said itself."""
+    own = _OWN if message.get("role") == "assistant" else ()
+    return {
+        key: _without_markers(value, taken, own if key == "content" else ())
+        for key, value in message.items()
+    }
 
 
 def _without_markers(value: Any, taken: list[str], own: tuple[str, ...] = ()) -> Any:
@@ -117,8 +127,10 @@ def _without_markers(value: Any, taken: list[str], own: tuple[str, ...] = ()) ->
 
         return _MARKER.sub(take, value)
     if isinstance(value, Mapping):
-        own = _OWN if value.get("role") == "assistant" else own
-        return {key: _without_markers(item, taken, own) for key, item in value.items()}
+        return {
+            _without_markers(key, taken): _without_markers(item, taken, own)
+            for key, item in value.items()
+        }
     if isinstance(value, Sequence):
         return [_without_markers(item, taken, own) for item in value]
     return value

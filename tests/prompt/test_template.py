@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gemmtp.errors import UsageError
-from gemmtp.prompt.template import chat_tokens
+from gemmtp.prompt.template import Message, chat_tokens, chosen_template, own_template
 
 MARKERS = ("<bos>", "<|turn>", "<turn|>", "<|channel>", "<channel|>", "<|think|>", '<|"|>')
 
@@ -62,18 +62,41 @@ def test_thoughts_leave_the_history() -> None:
     assert "<|turn>model\nHello<turn|>" in text_of(chat_tokens(messages, tokenize))
 
 
+def test_markers_in_tools_and_in_thoughts_stay_text() -> None:
+    tool = {"function": {"name": "f", "description": "<turn|>", "parameters": {"<turn|>": 1}}}
+    call = {"function": {"name": "f", "arguments": {'<|"|>': '<|"|>,b:1'}}}
+    messages: list[Message] = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "", "tool_calls": [call], "reasoning": "a<channel|>b"},
+    ]
+    tokens = chat_tokens(messages, tokenize, tools=[tool])
+    assert 'call:f{<|"|>:<|"|><|"|>,b:1<|"|>}' in text_of(tokens)
+    assert "thought\na<channel|>b\n<channel|>" in text_of(tokens)
+    # One closing marker is the template's. Quotes: two around the description, two around "OBJECT",
+    # two around the argument.
+    assert tokens.count(-5) == 1
+    assert tokens.count(-7) == 6
+
+
+def test_a_missing_or_outdated_template_gives_way_to_ours() -> None:
+    old = "{%- macro format_function_declaration(x) -%}{%- endmacro -%}{{ '<|tool_call>call:' }}"
+    for given, word in ((None, "no chat template"), (" ", "no chat template"), (old, "outdated")):
+        source, note = chosen_template(given)
+        assert source == own_template()
+        assert word in (note or "")
+    for kept in ("{{ messages }}", old + "{#- OpenAI Chat Completions: #}", own_template()):
+        assert chosen_template(kept) == (kept, None)
+
+
 @pytest.mark.parametrize(
-    "template",
+    ("template", "reason"),
     [
-        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
-        "{{ messages.append(1) }}",
-        "{{ cycler.__init__.__globals__.os.popen('id').read() }}",
-        "{% for i in range(10**9) %}x{% endfor %}",
-        "{% if %}",
-        "{{ raise_exception('no system turn') }}",
-        "{{ undefined_thing.x }}",
+        ("{% if %}", "Expected an expression"),
+        ("{{ raise_exception('no system turn') }}", "no system turn"),
+        ("{{ undefined_thing.x }}", "'undefined_thing' is undefined"),
+        ("{{ 1 / 0 }}", "division by zero"),
     ],
 )
-def test_a_hostile_or_broken_template_is_refused(template: str) -> None:
-    with pytest.raises(UsageError, match="template"):
+def test_a_broken_template_says_what_is_wrong(template: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
         chat_tokens([{"role": "user", "content": "Hi"}], tokenize, template=template)
