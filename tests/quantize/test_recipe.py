@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 
 import gguf
 import pytest
 
 from gemmtp.errors import UsageError
+from gemmtp.llama.library import api
 from gemmtp_models.header import read_header
 from gemmtp_quantize.model_file import TensorSpec
 from gemmtp_quantize.pipeline import build_folder
@@ -24,6 +26,7 @@ from gemmtp_quantize.recipe import (
 )
 from gemmtp_quantize.report import plan_table
 from gemmtp_quantize.safetensors import StoredTensor
+from tests.quantize.tiny_checkpoint import Shape, write_pair
 
 BOTH = b'[target]\nfile_type = "Q4_0"\n[drafter]\nfile_type = "Q4_0"\n'
 
@@ -123,3 +126,25 @@ def test_files_come_out_as_the_dry_run_says(
         assert header.metadata.string("gemmtp.pairing.fingerprint") == plan.fingerprint
     assert finished.report.matches
     assert plan.fingerprint[:12] in table
+
+
+@pytest.mark.parametrize("name", ["q4_k_m", "q5_k_m", "q6_k"])
+def test_the_k_recipes_choose_as_llama_cpp_s_own_mixtures(tmp_path: Path, name: str) -> None:
+    """Sixteen layers of rows that fill a block, so that first, last and third layers differ."""
+    shape = Shape(
+        hidden=256, inner=256, head_dim=64, head_dim_full=128, k_eq_v=False,
+        layer_types=("sliding", "sliding", "sliding", "full") * 4,
+    )  # fmt: skip
+    pair = write_pair(tmp_path / "pair", shape)
+    source = build_folder(
+        plan_set(*pair, load_recipe("bf16")), tmp_path / "bf16", force=False, threads=2
+    ).files["target"]
+    plan = plan_set(*pair, load_recipe(name)).target
+    parameters = api().llama_model_quantize_default_params()
+    parameters.ftype = FILE_TYPES[plan.recipe.file_type][0]
+    mixed = tmp_path / "mixed.gguf"
+    arguments = str(source).encode(), str(mixed).encode(), ctypes.byref(parameters)
+    assert api().llama_model_quantize(*arguments) == 0
+    expected = {key: tensor.type.name for key, tensor in read_header(mixed).tensors.items()}
+    assert {tensor.spec.name: tensor.final for tensor in plan.tensors} == expected
+    assert len(set(expected.values()) - {"F32"}) == (1 if name == "q6_k" else 2)
