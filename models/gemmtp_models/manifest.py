@@ -22,7 +22,7 @@ MAX_SIZE = 1 << 50
 Role = Literal["target", "drafter", "projector"]
 ROLES: tuple[Role, ...] = ("target", "drafter", "projector")
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}:[a-z0-9][a-z0-9._-]{0,63}")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,159}:[a-z0-9][a-z0-9._-]{0,63}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 # A plain name: no separator, no drive, no leading dot, so it stays inside its folder.
 _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._ -]{0,199}")
@@ -54,13 +54,17 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A matched set; ``pairing`` is the JSON form of the check of target and drafter."""
+    """A matched set; ``pairing`` is the JSON form of the check of target and drafter.
+
+    ``system`` is the system message of a chat that brings none of its own.
+    """
 
     name: str
     layers: Mapping[Role, Layer]
     parameters: Parameters = field(default_factory=Parameters)
     chat_template: str | None = None
     pairing: Mapping[str, Any] | None = None
+    system: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object that ``read_manifest`` reads back to an equal manifest."""
@@ -75,6 +79,7 @@ class Manifest:
             "parameters": asdict(self.parameters),
             "chat_template": self.chat_template,
             "pairing": None if self.pairing is None else dict(self.pairing),
+            "system": self.system,
         }
 
 
@@ -144,23 +149,23 @@ class _Reader:
                 f"has the schema {document.get('schema')!r}, expected {SCHEMA}",
                 "It was written by another version of gemmtp.",
             )
-        known = {"schema", "name", "layers", "parameters", "chat_template", "pairing"}
+        known = {"schema", "name", "layers", "parameters", "chat_template", "pairing", "system"}
         self._only(document, known)
-        name, template, pairing = (
-            document.get(key) for key in ("name", "chat_template", "pairing")
+        name, template, pairing, system = (
+            document.get(key) for key in ("name", "chat_template", "pairing", "system")
         )
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise self._bad(f"has the name {name!r}")
-        if template is not None and (
-            not isinstance(template, str) or len(template) > MAX_TEMPLATE_CHARACTERS
-        ):
-            raise self._bad("has a chat_template that is no text or too long")
+        for key, text in (("chat_template", template), ("system", system)):
+            if text is not None and (
+                not isinstance(text, str) or len(text) > MAX_TEMPLATE_CHARACTERS
+            ):
+                raise self._bad(f"has a {key} that is no text or too long")
         if pairing is not None and not isinstance(pairing, dict):
             raise self._bad("has a pairing report that is no object")
         layers = self._layers(document.get("layers"))
-        return Manifest(
-            name, layers, self._parameters(document.get("parameters")), template, pairing
-        )
+        parameters = self._parameters(document.get("parameters"))
+        return Manifest(name, layers, parameters, template, pairing, system)
 
     def _constant(self, value: str) -> None:
         raise ValueError(f"{value} is no JSON")

@@ -2,7 +2,7 @@
 
     <root>/manifests/<family>/<tag>.json
     <root>/blobs/sha256-<hex>
-    <root>/partial/...                    workspaces of running processes
+    <root>/partial/...                    workspaces of running processes, unfinished fetches
 
 A blob is renamed into place when it is whole, a manifest after all its blobs, both under one lock;
 a blob goes when no manifest names it.
@@ -13,18 +13,27 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gemmtp.errors import BadModelFileError, GemmtpError, ModelNotFoundError, UsageError
-from gemmtp_models.manifest import Manifest, Role, check_name, read_manifest, write_manifest
+from gemmtp_models import elsewhere
+from gemmtp_models.manifest import Layer, Manifest, Role, check_name, read_manifest, write_manifest
 from gemmtp_models.workspace import open_workspace, remove_leftovers, try_lock
 
 _PREFIX = "run-"
 LOCK_SECONDS = 30.0
 _LOCK_POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What removing a set frees, and which files stay since other sets name them."""
+
+    freed: int
+    kept: Mapping[Role, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +63,20 @@ class Store:
     def blob(self, sha256: str) -> Path:
         """Where the file of this content lies, or would lie."""
         return self.root / "blobs" / f"sha256-{sha256}"
+
+    @property
+    def downloads(self) -> Path:
+        """The folder of unfinished fetches, on the store's file system."""
+        return self.root / "partial"
+
+    def find(self, layer: Layer) -> Path | None:
+        """The file of a layer in its right size: a blob, or another program's; None without."""
+        if layer.sha256 is None:
+            return None
+        path = self.blob(layer.sha256)
+        if path.is_file() and path.stat().st_size == layer.size:
+            return path
+        return elsewhere.find(layer.sha256, layer.size)
 
     def exists(self, name: str) -> bool:
         """Whether a set of this name is registered; raises UsageError for a bad name."""
@@ -87,8 +110,8 @@ class Store:
         for role, layer in manifest.layers.items():
             if layer.sha256 is None:
                 raise BadModelFileError(f"The manifest of {name} names no content of the {role}.")
-            path = self.blob(layer.sha256)
-            if not path.is_file() or path.stat().st_size != layer.size:
+            path = self.find(layer)
+            if path is None:
                 raise BadModelFileError(
                     f"The {role} of {name} is missing or incomplete in the store.",
                     "Fetch or build the set again.",
@@ -110,19 +133,52 @@ class Store:
                 layers[role], sha256=sha256_of(path), size=path.stat().st_size, file=None
             )
         manifest = replace(manifest, layers=layers)
+        return self.adopt(manifest, staged, replace_existing=replace_existing)
+
+    def adopt(
+        self, manifest: Manifest, staged: Mapping[Role, Path], *, replace_existing: bool = False
+    ) -> InstalledSet:
+        """As ``register``, for layers whose content is known and was checked.
+
+        Layers that are not ``staged`` are here already, in the store or elsewhere.
+        """
         with self._locked():
-            if self.exists(manifest.name) and not replace_existing:
-                raise UsageError(
-                    f"There is a set {manifest.name} already.", "Give --force to replace it."
-                )
+            self._check_free(manifest.name, replace_existing)
             self._take_in(manifest, staged)
             write_manifest(self._manifest_path(manifest.name), manifest)
             self._remove_unnamed()
         return self.resolve(manifest.name)
 
+    def copy(self, source: str, name: str, *, replace_existing: bool = False) -> None:
+        """Make a set known under a second name; its files are there once."""
+        with self._locked():
+            manifest = self.manifest(source)
+            self._check_free(name, replace_existing)
+            write_manifest(self._manifest_path(name), replace(manifest, name=name))
+            self._remove_unnamed()
+
+    def removal(self, name: str) -> Removal:
+        """What ``remove`` would free; raises as ``manifest`` does."""
+        mine = {role: layer for role, layer in self.manifest(name).layers.items() if layer.sha256}
+        users: dict[str | None, list[str]] = {}
+        for other in self.names():
+            if other != name:
+                for layer in self.manifest(other).layers.values():
+                    users.setdefault(layer.sha256, []).append(other)
+        gone = {layer.sha256: layer for layer in mine.values() if layer.sha256 not in users}
+        blobs = [self.blob(sha256) for sha256 in gone if sha256]
+        freed = sum(path.stat().st_size for path in blobs if path.is_file())
+        kept = {role: users[layer.sha256] for role, layer in mine.items() if layer.sha256 in users}
+        return Removal(freed, kept)
+
     def remove(self, name: str) -> None:
-        """Forget a set and remove the files that no other set names."""
-        self.manifest(name)
+        """Forget a set and remove the files that no other set names.
+
+        A set whose manifest cannot be read is forgotten too; its files stay while other manifests
+        cannot be read either.
+        """
+        if not self.exists(name):
+            self.manifest(name)
         with self._locked():
             self._manifest_path(name).unlink(missing_ok=True)
             self._remove_unnamed()
@@ -142,11 +198,16 @@ class Store:
         family, tag = check_name(name)
         return self.root / "manifests" / family / f"{tag}.json"
 
+    def _check_free(self, name: str, replace_existing: bool) -> None:
+        if self.exists(name) and not replace_existing:
+            raise UsageError(f"There is a set {name} already.", "Give --force to replace it.")
+
     def _take_in(self, manifest: Manifest, staged: Mapping[Role, Path]) -> None:
         (self.root / "blobs").mkdir(parents=True, exist_ok=True)
         for role, path in staged.items():
             blob = self.blob(manifest.layers[role].sha256 or "")
             if blob.is_file() and blob.stat().st_size == manifest.layers[role].size:
+                path.unlink(missing_ok=True)
                 continue
             with path.open("rb+") as file:
                 os.fsync(file.fileno())
