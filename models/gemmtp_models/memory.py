@@ -36,8 +36,12 @@ DRAFT_ROWS = 8
 DESKTOP = 512 * MIB
 """Kept free on every device for what draws the screen, and for the unforeseen."""
 
-RUNTIME = 230 * MIB
-"""What a GPU runtime takes for itself: context, kernels, scratch pools (docs/memory.md)."""
+RUNTIME_BASE, RUNTIME_PER_GIB, RUNTIME_MOST = 30 * MIB, 13 * MIB, 512 * MIB
+"""What a GPU runtime takes for its context, kernels and scratch pools.
+
+It grows with the number of multiprocessors, for which the size of the card's memory stands. Fitted
+on measured cards and held by leaving each out in turn (docs/memory.md).
+"""
 
 _ALIGNMENT_HOST, _ALIGNMENT_GPU = 32, 128
 _PIPELINE = 4
@@ -150,8 +154,14 @@ def estimate(
     if models.projector is not None and wish.image_tokens:
         parts.append(_projector_part(models.projector, wish, len(gpus)))
     uses = [_sum(part[i] for part in parts) for i in range(len(gpus) + 1)]
-    uses[1:] = [replace(use, runtime=RUNTIME if use.total else 0) for use in uses[1:]]
+    for i, device in enumerate(gpus, 1):
+        uses[i] = replace(uses[i], runtime=runtime_bytes(device.total) if uses[i].total else 0)
     return Estimate(models, wish, (host, *gpus), tuple(uses), margin)
+
+
+def runtime_bytes(total: int) -> int:
+    """What the runtime of a GPU with ``total`` bytes keeps for itself."""
+    return min(RUNTIME_MOST, RUNTIME_BASE + RUNTIME_PER_GIB * total // GIB)
 
 
 def place(shape: Shape, wish: Wish, free: Sequence[int]) -> Placement:
@@ -209,6 +219,7 @@ def kv_bytes(shape: Shape, wish: Wish, layer: int) -> int:
     return (sliding if shape.sliding[layer] else full) * (keys + values) // block * size
 
 
+@lru_cache(maxsize=256)
 def weight_places(shape: Shape, placement: Placement) -> dict[int, int]:
     """Bytes of weights by device.
 

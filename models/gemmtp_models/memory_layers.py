@@ -156,6 +156,9 @@ class _Builder:
         asked = self.view(self.view(q, "4d"), "permuted")
         if batch.flash:
             seen = self.new(head * heads, asked, *cache, self.inputs.mask[swa])
+            if batch.quantised and self.device != HOST:
+                # CUDA unpacks the layer's keys and values behind the result (fattn-common.cuh).
+                seen.size += 2 * cells * head * s.kv_heads[layer] * F16
             out = self.view(seen, head * heads, n)
         else:
             kq = self.new(cells, cache[0], asked, depth=heads)
@@ -229,7 +232,7 @@ class _Target(_Builder):
         graph.expand(inputs.rows)
         x = self.same(embedded)
         per_layer = self.per_layer_inputs(x) if s.per_layer else None
-        for layer in range(s.layers):
+        for layer in self.representatives():
             x = self.layer(layer, x, per_layer)
         self.device = self.placement.output or (self.gpu if n >= IN_FLIGHT_BATCH else HOST)
         hidden = self.norm(x)
@@ -245,6 +248,27 @@ class _Target(_Builder):
         logits.output = True
         graph.expand(logits)
         return graph
+
+    def representatives(self) -> list[int]:
+        """The layers without those periods that repeat the two before them exactly.
+
+        The allocator is in the same state after each such period, so they add nothing.
+        """
+        s, at = self.s, self.placement
+        kinds = [
+            (s.sliding[i], i < s.own_kv, s.feed_forward[i], kv, at.layers[i], at.experts[i])
+            for i, kv in enumerate(s.kv_heads)
+        ]
+        period = s.sliding.index(False) + 1
+        kept = list(range(s.layers))
+        i = 2 * period
+        while i + period <= len(kept):
+            window = [kinds[layer] for layer in kept[i - 2 * period : i + period]]
+            if window[:period] == window[period : 2 * period] == window[2 * period :]:
+                del kept[i : i + period]
+            else:
+                i += 1
+        return kept
 
     def per_layer_inputs(self, x: Node) -> Node:
         """E2B and E4B: one slice a layer, from the table in host memory and the embeddings."""

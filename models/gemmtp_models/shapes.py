@@ -41,10 +41,11 @@ class Weight:
         return prod(self.shape) // self.type.block_size * self.type.block_bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Shape:
     """What memory arithmetic needs to know of a target or a drafter.
 
+    Two shapes are equal when they are the same object, which makes them cheap keys of a cache.
     Tuples have one value a layer. The first ``own_kv`` layers of a target have keys and values
     of their own, later ones reuse them. ``backbone`` is a drafter's ``embedding_length_out``,
     ``per_layer`` the width of E2B's and E4B's per-layer embeddings, 0 without.
