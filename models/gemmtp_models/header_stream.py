@@ -39,7 +39,9 @@ class HeaderStream:
     ``BadModelFileError`` where the file ends too early.
     """
 
-    def __init__(self, file: io.FileIO, size: int, name: str, position: int = 0) -> None:
+    def __init__(
+        self, file: io.FileIO | io.BytesIO, size: int, name: str, position: int = 0
+    ) -> None:
         self._file = file
         self._size = size
         self._name = name

@@ -16,6 +16,7 @@ _REPO = re.compile(f"{_PART}/{_PART}")
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._ +-]{0,199}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_HUB_NAME = re.compile(r"hf:([^:@]+)(?:@([^:]+))?(?::([A-Za-z0-9._-]{1,32}))?")
 _SPLIT = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
 MAX_DEPTH = 4
 
@@ -34,6 +35,30 @@ class RemoteFile:
     def source(self) -> str:
         """``hf:owner/repo@revision/path``, as manifests keep it."""
         return f"hf:{self.repo}@{self.revision}/{self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class HubName:
+    """``hf:owner/repo[@revision][:quant]``, taken apart."""
+
+    repo: str
+    revision: str = "main"
+    quant: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> HubName:
+        """Raises UsageError for anything else."""
+        found = _HUB_NAME.fullmatch(text)
+        if found is None:
+            raise UsageError(f"{text!r} is no name on the hub.", "Write hf:owner/repo:quant.")
+        revision = check_revision(found[2] or "main")
+        return cls(check_repo(found[1]), revision, found[3])
+
+    @property
+    def set_name(self) -> str:
+        """The name of the set in the store: ``hf.owner.repo:quant`` in small letters."""
+        family = f"hf.{self.repo.replace('/', '.')}"
+        return f"{family}:{self.quant or 'latest'}".lower()
 
 
 def check_repo(repo: str) -> str:

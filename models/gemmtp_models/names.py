@@ -1,4 +1,4 @@
-"""What a MODEL argument means: a path, a folder with a manifest, the demo set, or a stored set."""
+"""What a MODEL argument means: a path, a folder with a manifest, a set, or a name elsewhere."""
 
 from __future__ import annotations
 
@@ -7,21 +7,28 @@ from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
-from gemmtp.errors import BadModelFileError, ModelNotFoundError, UsageError
+from gemmtp.errors import (
+    BadModelFileError,
+    ModelNotFoundError,
+    UnsupportedModelError,
+    UsageError,
+)
+from gemmtp_models import ollama
+from gemmtp_models.catalogue import full_name
+from gemmtp_models.hub_names import HubName, split_parts
 from gemmtp_models.manifest import Manifest, Parameters, Role, read_manifest
 from gemmtp_models.store import Store
 
 DEMO = "demo"
 MANIFEST_FILE = "manifest.json"
-DEFAULT_TAG = "latest"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
     """The files that a MODEL argument stands for.
 
-    ``parameters`` and ``chat_template`` are those of the set, None for bare files. ``no_drafter``
-    is why there is no drafter, for the start line.
+    ``parameters``, ``chat_template`` and ``system`` are those of the set, None for bare files.
+    ``no_drafter`` is why there is no drafter, for the start line.
     """
 
     name: str
@@ -31,6 +38,7 @@ class ModelFiles:
     parameters: Parameters | None = None
     chat_template: str | None = None
     no_drafter: str | None = None
+    system: str | None = None
     manifest: Manifest | None = field(default=None, repr=False)
 
 
@@ -43,19 +51,47 @@ def find(model: str, root: Path) -> ModelFiles:
     path = Path(model).expanduser()
     if (path / MANIFEST_FILE).is_file():
         return of_folder(path)
-    if path.is_file() or _is_path(model):
-        return ModelFiles(path.name, path, no_drafter="no drafter was given")
+    if is_local(model):
+        return _of_file(path)
     if model == DEMO:
         return demo()
-    name = model if ":" in model else f"{model}:{DEFAULT_TAG}"
+    if model.startswith(ollama.PREFIX):
+        found = ollama.find(model)
+        return ModelFiles(
+            found.name, found.target, None, found.projector, no_drafter="Ollama has no drafters"
+        )
     try:
-        installed = Store(root).resolve(name)
+        installed = Store(root).resolve(set_name(model))
     except (UsageError, ModelNotFoundError) as error:
         raise ModelNotFoundError(
             f"There is no file and no set {model!r}.",
             "gemmtp list shows the sets there are; give a path for a GGUF file.",
         ) from error
     return _of_set(installed.manifest, dict(installed.files))
+
+
+def is_local(model: str) -> bool:
+    """Whether ``model`` is a file, a folder with a manifest, or looks like a path."""
+    if model.startswith(("hf:", ollama.PREFIX)):
+        return False
+    path = Path(model).expanduser()
+    looks = model.endswith(".gguf") or os.sep in model or model.startswith((".", "~"))
+    return (path / MANIFEST_FILE).is_file() or path.is_file() or looks
+
+
+def set_name(model: str) -> str:
+    """The name in the store of a set's name or a name on the hub; raises UsageError."""
+    return HubName.parse(model).set_name if model.startswith("hf:") else full_name(model)
+
+
+def _of_file(path: Path) -> ModelFiles:
+    parts = split_parts(path.name)
+    if parts is not None:
+        raise UnsupportedModelError(
+            f"{path.name} is part {parts[1]} of {parts[2]}; files in parts are not read.",
+            "Join them with llama-gguf-split --merge and give the path of the result.",
+        )
+    return ModelFiles(path.name, path, no_drafter="no drafter was given")
 
 
 def demo() -> ModelFiles:
@@ -95,10 +131,6 @@ def _of_set(manifest: Manifest, files: dict[Role, Path]) -> ModelFiles:
         manifest.parameters,
         manifest.chat_template,
         None if drafter else "no drafter in this set",
+        manifest.system,
         manifest,
     )
-
-
-def _is_path(model: str) -> bool:
-    """Whether the words look like a path even though nothing is there."""
-    return model.endswith(".gguf") or os.sep in model or model.startswith((".", "~"))
