@@ -49,6 +49,8 @@ def quantize(
     if output is not None and not dry_run:
         _check_output(output, force)
     plan = plan_set(target, drafter, chosen)
+    for note in plan.notes:
+        sys.stderr.write(f"note: {note}\n")
     if dry_run:
         from gemmtp_quantize.report import plan_table
 

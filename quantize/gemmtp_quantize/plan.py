@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,6 +76,7 @@ class SetPlan:
     fingerprint: str
     parameters: Parameters
     chat_template: str | None
+    notes: tuple[str, ...]
 
     @property
     def files(self) -> dict[str, FilePlan]:
@@ -121,7 +122,19 @@ def plan_set(target_dir: Path, drafter_dir: Path, recipe: Recipe) -> SetPlan:
             draft_depth=LARGE_DEPTH if config.layers >= LARGE_LAYERS else DEFAULT_DEPTH,
         ),
         chat_template=tokenizer.chat_template,
+        notes=tuple(_notes(tokenizer)),
     )
+
+
+def _notes(tokenizer: Tokenizer) -> Iterator[str]:
+    """What is not wrong and still worth knowing."""
+    if count := tokenizer.merges_across_newlines:
+        yield (
+            f"{count} merges of the tokenizer join a newline with other text; llama.cpp does not, "
+            "so some texts become other tokens than in training"
+        )
+    if tokenizer.chat_template is None:
+        yield "the checkpoint has no chat template"
 
 
 def _file(

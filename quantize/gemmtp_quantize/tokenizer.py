@@ -42,6 +42,12 @@ class Tokenizer:
     special: Mapping[str, int]
     chat_template: str | None
 
+    @property
+    def merges_across_newlines(self) -> int:
+        """Merges of a newline with something else, which llama.cpp never makes."""
+        texts = (merge.replace(" ", "") for merge in self.merges)
+        return sum("\n" in text and text.strip("\n") != "" for text in texts)
+
     def digest(self) -> str:
         """SHA-256 (hex) of the token list, its types and merges."""
         digest = hashlib.sha256()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmtp.errors import UsageError
 from gemmtp.llama.model import Model
 from gemmtp_quantize.pipeline import build_folder
 from gemmtp_quantize.plan import plan_set
@@ -36,6 +37,32 @@ def test_old_and_new_form_of_merges_are_the_same(pair: tuple[Path, Path]) -> Non
     document["model"]["merges"] = [" ".join(merge) for merge in document["model"]["merges"]]
     path.write_text(json.dumps(document))
     assert read_tokenizer(pair[0]) == before
+
+
+def test_merges_that_llama_cpp_will_not_make_are_said(pair: tuple[Path, Path]) -> None:
+    import json
+
+    assert plan_set(*pair, load_recipe("f16")).notes == ()
+    for folder in pair:
+        path = folder / "tokenizer.json"
+        text = path.read_text().replace('["\\n", "\\n"]', '["\\n", "\\n"], [":", "\\n"]')
+        document = json.loads(text)
+        path.write_text(json.dumps(document))
+    [note] = plan_set(*pair, load_recipe("f16")).notes
+    assert note.startswith("1 merges of the tokenizer join a newline")
+
+
+def test_half_a_surrogate_is_refused_and_its_replacement_is_not(
+    pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    plan = plan_set(*pair, load_recipe("f16"))
+    files = build_folder(plan, tmp_path / "out", force=False, threads=1).files
+    text = "a\ud800b"
+    with Model.open(files["target"]) as model:
+        with pytest.raises(UsageError, match="surrogate"):
+            model.tokenize(text)
+        replaced = text.encode("utf-8", "replace").decode()
+        assert model.detokenize(model.tokenize(replaced)) == b"a?b"
 
 
 @pytest.mark.train
