@@ -21,7 +21,7 @@ from gemmtp_quantize.gguf_file import sync, write_gguf
 from gemmtp_quantize.plan import FilePlan, SetPlan
 from gemmtp_quantize.recipe import FILE_TYPES, TYPE_IDS
 
-MANIFEST = "set.json"
+MANIFEST = "manifest.json"
 FILES: dict[Role, str] = {"target": "target.gguf", "drafter": "drafter.gguf"}
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Header, vocabulary and manifest, which the plan of tensors does not count.
@@ -48,7 +48,7 @@ def silent(step: str, done: int, total: int) -> None:
 def build_folder(
     plan: SetPlan, output: Path, *, force: bool, threads: int, progress: Progress = silent
 ) -> Finished:
-    """Leave ``target.gguf``, ``drafter.gguf`` and ``set.json`` in ``output``, all or none.
+    """Leave ``target.gguf``, ``drafter.gguf`` and ``manifest.json`` in ``output``, all or none.
 
     Raises UsageError when the folder holds something already (with ``force``: something else than
     such a set), GemmtpError when the disk is full, and what reading the checkpoints raises.

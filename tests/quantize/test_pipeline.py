@@ -24,7 +24,7 @@ from gemmtp_quantize.plan import SetPlan, plan_set
 from gemmtp_quantize.recipe import load_recipe
 
 KILLS = 20
-NAMES = {"target.gguf", "drafter.gguf", "set.json"}
+NAMES = {"target.gguf", "drafter.gguf", "manifest.json"}
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_a_folder_holds_both_files_and_their_manifest(tmp_path: Path, plan: SetP
         progress=lambda step, done, total: steps.update({step: (done, total)}),
     )  # fmt: skip
     assert {path.name for path in (tmp_path / "out").iterdir()} == NAMES
-    manifest = read_manifest(tmp_path / "out" / "set.json")
+    manifest = read_manifest(tmp_path / "out" / "manifest.json")
     assert manifest == finished.manifest
     assert manifest.layers["target"].sha256 == sha256_of(finished.files["target"])
     assert manifest.pairing is not None
