@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from gemmtp.cli.doctor import doctor
 from gemmtp.cli.list import list_sets
+from gemmtp.cli.plan import plan
 from gemmtp.cli.quantize import quantize
 from gemmtp.cli.run import run as run_command
 from gemmtp.cli.show import show
@@ -46,6 +47,7 @@ app = typer.Typer(
 app.command("run")(run_command)
 app.command("list")(list_sets)
 app.command("show")(show)
+app.command("plan")(plan)
 app.command("quantize")(quantize)
 app.command("doctor")(doctor)
 

@@ -15,12 +15,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from gemmtp.llama import devices
 from gemmtp.llama.context import ContextOptions
 from gemmtp.llama.drafter import DraftContext
 from gemmtp.llama.library import log
 from gemmtp.llama.model import LoadOptions, Model
 from gemmtp.llama.pair import CheckedPair
 from gemmtp.llama.target import TargetContext
+from gemmtp_models import memory
 
 MIB = 1 << 20
 _KV = re.compile(r"llama_kv_cache: size = +([\d.]+) MiB")
@@ -125,3 +127,12 @@ def read_buffers(lines: Iterable[str]) -> Buffers:
 
 def _bytes(sizes: dict[str, float]) -> dict[str, int]:
     return {name: round(size * MIB) for name, size in sizes.items()}
+
+
+def gpu_devices() -> list[memory.Device]:
+    """The GPUs of this build of llama.cpp, as the arithmetic takes them."""
+    return [
+        memory.Device(device.name, device.free, device.total, gpu=True)
+        for device in devices.devices()
+        if device.kind in ("gpu", "igpu")
+    ]

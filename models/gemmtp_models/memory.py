@@ -254,7 +254,7 @@ def batch(shape: Shape, wish: Wish, target: Shape) -> Batch:
         rows, outputs = max(DRAFT_ROWS, wish.slots), wish.slots
     else:
         outputs = wish.slots * (wish.depth + 1)
-        rows = min(full, max(wish.rows(shape), outputs))
+        rows = min(full, wish.rows(shape))
     # A reservation has as many rows in each slot.
     whole = -(-rows // wish.slots) * wish.slots
     quantised = KV_BYTES[wish.kv][0] > 1

@@ -25,6 +25,9 @@ _KV_BLOCK = 32
 _MOST_CTX = 1 << 20
 
 
+Place = Callable[[Wish], Estimate]
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One thing given up: bytes it ``freed`` on the GPUs (or the host without one), its cost."""
@@ -77,7 +80,7 @@ def choose(
         steps.append(Step(setting, what(after.wish), freed, cost))
         current = after
     if current.fits:
-        return Choice(current, tuple(steps))
+        return Choice(*_regrown(current, steps, wish.ctx, place))
     return Choice(current, tuple(steps), tuple(nearest(models, wish, devices, margin)))
 
 
@@ -138,7 +141,25 @@ def _changes(models: ModelSet, wish: Wish, gpu: bool) -> Iterator[Wish]:
             yield changed
 
 
-Place = Callable[[Wish], Estimate]
+def _regrown(
+    now: Estimate, steps: list[Step], ctx: int, place: Place
+) -> tuple[Estimate, tuple[Step, ...]]:
+    """A later step may have freed more than was missing: give the context back what fits."""
+    at = next((i for i, step in enumerate(steps) if step.setting == "ctx"), len(steps))
+    if at >= len(steps) - 1:
+        return now, tuple(steps)
+    whole = place(replace(now.wish, ctx=ctx))
+    if whole.fits:
+        return whole, (*steps[:at], *steps[at + 1 :])
+    low, high = now.wish.ctx // STEP, (ctx - 1) // STEP
+    more = _most(high - low, lambda n: place(replace(now.wish, ctx=(low + n) * STEP)).fits)
+    if more:
+        now = place(replace(now.wish, ctx=(low + more) * STEP))
+    freed = _held(whole) - _held(now)
+    steps[at] = replace(steps[at], what=f"context {now.wish.ctx:,}", freed=freed)
+    return now, tuple(steps)
+
+
 Candidate = Callable[[Estimate, Place], Estimate | None]
 
 
@@ -206,15 +227,20 @@ def _smaller_context(now: Estimate, place: Place) -> Estimate | None:
 def _experts_to_host(now: Estimate, place: Place) -> Estimate | None:
     """As few layers' experts in RAM as it takes, or all."""
     layers = now.models.target.layers
-    kept = _most(layers, lambda n: place(replace(now.wish, host_experts=layers - n)).fits)
+    kept = _most(layers, lambda n: _gpus_fit(place(replace(now.wish, host_experts=layers - n))))
     return place(replace(now.wish, host_experts=layers - kept))
 
 
 def _layers_to_host(now: Estimate, place: Place) -> Estimate | None:
     """As many layers on the GPU as fit. Experts that are apart already stay where they are."""
     layers = now.models.target.layers
-    kept = _most(layers, lambda n: place(replace(now.wish, gpu_layers=n)).fits)
+    kept = _most(layers, lambda n: _gpus_fit(place(replace(now.wish, gpu_layers=n))))
     return place(replace(now.wish, gpu_layers=kept))
+
+
+def _gpus_fit(placed: Estimate) -> bool:
+    """Whether the GPUs hold their part; what they give up has to fit into RAM afterwards."""
+    return all(placed.spare(i) >= 0 for i in range(1, len(placed.devices)))
 
 
 def _most(limit: int, fits: Callable[[int], bool]) -> int:

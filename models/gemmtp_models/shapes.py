@@ -160,8 +160,10 @@ RECIPES = {
     "google-q4_0": Recipe("Q4_0", "Q6_K", "BF16"),
     "ud-q4_k_xl": Recipe("Q4_0", "Q4_0", "Q4_0"),
     "q8_0": Recipe("Q8_0", "Q8_0", "Q8_0"),
+    "q2_k": Recipe("Q2_K", "Q2_K", "Q4_0"),
+    "bf16": Recipe("BF16", "BF16", "BF16"),
 }
-"""Google's QAT files, Unsloth's of the QAT repositories, and plain Q8_0 (drafters)."""
+"""Google's QAT files, Unsloth's of the QAT repositories, and plain types to start from."""
 
 _MIB = 1 << 20
 
