@@ -10,6 +10,7 @@ from typing import Literal, get_args
 from gemmtp import settings
 from gemmtp.cli.output import Outcome, Output, output_of, start_line
 from gemmtp.cli.progress import loading
+from gemmtp.cli.pull import ensure
 from gemmtp.engine.adaptive import AdaptiveDepth
 from gemmtp.engine.depth import DepthChooser, FixedDepth, HeuristicDepth
 from gemmtp.engine.engine import Finished, Prefill, Request, Token
@@ -68,6 +69,7 @@ class Options:
     json: bool = False
     stream_json: bool = False
     verbose: bool = False
+    pull: str = "missing"
 
 
 def answer(options: Options) -> None:
@@ -75,6 +77,7 @@ def answer(options: Options) -> None:
 
     Raises :class:`~gemmtp.errors.GemmtpError` for everything the user should know about.
     """
+    ensure(options.model, options.pull)
     files = find(options.model, settings.data_dir())
     if options.drafter is not None:
         files = replace(files, drafter=options.drafter)
@@ -212,8 +215,8 @@ def _request(
         prompt = model.tokenize(text, special=True, bos=True)
     else:
         messages = [{"role": "user", "content": text}]
-        if options.system:
-            messages.insert(0, {"role": "system", "content": options.system})
+        if system := options.system or files.system:
+            messages.insert(0, {"role": "system", "content": system})
         template, note = chosen_template(files.chat_template or checked.target.chat_template)
         if note:
             sys.stderr.write(f"note: {note}\n")

@@ -6,9 +6,16 @@ from pathlib import Path
 
 import typer
 
+from gemmtp.cli.complete import available_names
+
 
 def run(
-    model: str = typer.Argument(..., metavar="MODEL", help="A set's name or a GGUF file."),
+    model: str = typer.Argument(
+        ...,
+        metavar="MODEL",
+        help="A set's name or a GGUF file.",
+        autocompletion=available_names,
+    ),
     prompt: str | None = typer.Argument(
         None, metavar="[PROMPT]", help="The prompt; text piped in comes before it."
     ),
@@ -42,6 +49,9 @@ def run(
     kv: str = typer.Option("f16", "--kv", help="KV cache: f16, q8_0 or q4_0."),
     gpu_layers: int = typer.Option(-1, "--gpu-layers", help="Layers on the GPU; -1 is all."),
     threads: int = typer.Option(0, "--threads", help="0 takes the physical cores."),
+    pull: str = typer.Option(
+        "missing", "--pull", metavar="P", help="Fetch the set: missing, never or always."
+    ),
     as_json: bool = typer.Option(False, "--json", help="One JSON object instead of text."),
     stream_json: bool = typer.Option(False, "--stream-json", help="JSON lines as they come."),
     verbose: bool = typer.Option(False, "--verbose", "-v", help="llama.cpp's log, statistics."),
@@ -76,5 +86,6 @@ def run(
             json=as_json,
             stream_json=stream_json,
             verbose=verbose,
+            pull=pull,
         )
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gemmtp.errors import (
     BadModelFileError,
+    ModelError,
     ModelNotFoundError,
     UnsupportedModelError,
     UsageError,
@@ -65,7 +66,7 @@ def find(model: str, root: Path) -> ModelFiles:
     except (UsageError, ModelNotFoundError) as error:
         raise ModelNotFoundError(
             f"There is no file and no set {model!r}.",
-            "gemmtp list shows the sets there are; give a path for a GGUF file.",
+            "gemmtp list --available names the sets; give a path for a GGUF file.",
         ) from error
     return _of_set(installed.manifest, dict(installed.files))
 
@@ -77,6 +78,15 @@ def is_local(model: str) -> bool:
     path = Path(model).expanduser()
     looks = model.endswith(".gguf") or os.sep in model or model.startswith((".", "~"))
     return (path / MANIFEST_FILE).is_file() or path.is_file() or looks
+
+
+def is_installed(model: str, root: Path) -> bool:
+    """Whether a set of this name is in the store with all its files."""
+    try:
+        Store(root).resolve(set_name(model))
+    except (UsageError, ModelError):
+        return False
+    return True
 
 
 def set_name(model: str) -> str:
