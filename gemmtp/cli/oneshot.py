@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from gemmtp import settings
+from gemmtp.cli.fitting import fitted, opened
 from gemmtp.cli.output import Outcome, Output, output_of, start_line
 from gemmtp.cli.progress import loading
 from gemmtp.cli.pull import ensure
@@ -26,6 +27,7 @@ from gemmtp.llama.pair import CheckedPair, Pair, check_files
 from gemmtp.prompt import source
 from gemmtp.prompt.channels import CLOSE, OPEN
 from gemmtp.prompt.template import chat_tokens, chosen_template
+from gemmtp_models.memory_choice import Setting
 from gemmtp_models.names import ModelFiles, find
 
 DEFAULT_CTX = 8192
@@ -63,8 +65,8 @@ class Options:
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     ctx: int | None = None
-    kv: str = "f16"
-    gpu_layers: int = -1
+    kv: str | None = None
+    gpu_layers: int | None = None
     threads: int = 0
     json: bool = False
     stream_json: bool = False
@@ -88,15 +90,16 @@ def answer(options: Options) -> None:
     checked = check_files(files.target, files.drafter, off or _missing(files))
     sampling = chosen_sampling(options, files, checked)
     context = chosen_context(options, checked, depth)
-    text = _words(options, checked, context.n_ctx)
+    plan = fitted(files.name, checked, context, _load(options), _fixed(options))
+    text = _words(options, checked, plan.context.n_ctx)
     with (
         library.log.shown(_to_stderr if options.verbose else None),
         loading(files.name) as progress,
-        Pair.open(checked, depth, context, _load(options), progress) as pair,
+        opened(plan, depth, progress) as (pair, plan),
     ):
         progress.close()
         output = output_of(options, files.name, pair.model)
-        output.start(start_line(files.name, pair, context, depth, off=checked.off))
+        output.start(start_line(files.name, pair, plan, depth))
         request = _request(options, files, checked, pair.model, text, sampling)
         _decode(pair, request, output)
 
@@ -110,7 +113,18 @@ def _missing(files: ModelFiles) -> str | None:
 
 
 def _load(options: Options) -> LoadOptions:
-    return LoadOptions(gpu_layers=options.gpu_layers)
+    return LoadOptions() if options.gpu_layers is None else LoadOptions(options.gpu_layers)
+
+
+def _fixed(options: Options) -> frozenset[Setting]:
+    """What the user chose, which a plan does not change."""
+    given: dict[Setting, bool] = {
+        "ctx": options.ctx is not None,
+        "kv": options.kv is not None,
+        "layers": options.gpu_layers is not None,
+        "drafting": options.draft != "auto" or options.drafter is not None,
+    }
+    return frozenset(setting for setting, is_given in given.items() if is_given)
 
 
 def chosen_depth(options: Options, files: ModelFiles) -> DepthChooser:
@@ -161,9 +175,10 @@ def chosen_sampling(
 
 def chosen_context(options: Options, checked: CheckedPair, depth: DepthChooser) -> ContextOptions:
     """Sizes of the context; without ``--ctx`` no more than the model was trained for."""
-    if options.kv not in get_args(KvType):
+    kv_name = options.kv or "f16"
+    if kv_name not in get_args(KvType):
         raise UsageError(f"{options.kv!r} is no KV type.", "Use f16, q8_0 or q4_0.")
-    _check_kv_blocks(options.kv, checked)
+    _check_kv_blocks(kv_name, checked)
     trained = checked.geometry.context_length
     n_ctx = options.ctx if options.ctx is not None else min(DEFAULT_CTX, trained)
     if not 1 <= n_ctx <= MAX_CTX:
@@ -172,7 +187,7 @@ def chosen_context(options: Options, checked: CheckedPair, depth: DepthChooser) 
         sys.stderr.write(f"note: the model was trained for {trained:,} positions, not {n_ctx:,}\n")
     if options.threads < 0:
         raise UsageError("The number of threads cannot be negative.")
-    kv: KvType = options.kv  # type: ignore[assignment]
+    kv: KvType = kv_name  # type: ignore[assignment]
     return ContextOptions(n_ctx=n_ctx, max_depth=depth.most, kv=kv, threads=options.threads)
 
 

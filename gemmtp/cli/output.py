@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from gemmtp.prompt.channels import CLOSE, OPEN, ChannelStream, Piece
 
 if TYPE_CHECKING:
+    from gemmtp.cli.fitting import Fitted
     from gemmtp.cli.oneshot import Options
     from gemmtp.engine.depth import DepthChooser
     from gemmtp.engine.engine import FinishReason, Request
     from gemmtp.engine.stats import Statistics
-    from gemmtp.llama.context import ContextOptions
     from gemmtp.llama.model import Model
     from gemmtp.llama.pair import Pair
 
@@ -23,17 +23,20 @@ DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 CONTEXT_NOTE = "the context is full; the answer ends here (raise --ctx for more)"
 
 
-def start_line(
-    name: str, pair: Pair, context: ContextOptions, depth: DepthChooser, *, off: str | None
-) -> str:
-    """The one line that says what runs, and whether and how deep it drafts."""
+def start_line(name: str, pair: Pair, plan: Fitted, depth: DepthChooser) -> str:
+    """The one line that says what runs and where, and whether and how deep it drafts."""
     from gemmtp.llama.devices import threads
 
-    drafting = f"drafting off: {off}" if off else f"drafting on, {depth.describe()}"
+    context, off = plan.context, plan.files.off
     n = context.threads or threads()
-    return (
-        f"{name} · {n} thread{'s' if n > 1 else ''} · ctx {context.n_ctx} {context.kv} · {drafting}"
-    )
+    parts = [
+        name,
+        plan.memory or f"{n} thread{'s' if n > 1 else ''}",
+        f"ctx {context.n_ctx} {context.kv}",
+        f"drafting off: {off}" if off else f"drafting on, {depth.describe()}",
+        plan.vision,
+    ]
+    return " · ".join(part for part in parts if part)
 
 
 @dataclass(frozen=True, slots=True)

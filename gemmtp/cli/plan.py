@@ -196,21 +196,20 @@ def _of_files(name: str, paths: dict[str, str]) -> ModelSet:
 
 def _devices(vram: list[str], ram: str | None) -> list[Device]:
     """The machine's devices, or those that the options describe."""
+    if not vram and ram is None:
+        from gemmtp.llama.plan import machine
+
+        return machine()
     from gemmtp.llama.devices import host_memory
     from gemmtp_models.memory import Device
 
     free, total = host_memory()
     if ram is not None:
         free = total = size_of(ram)
-    host = Device("RAM", free, total, gpu=False)
-    if vram or ram is not None:
-        sizes = [size_of(text) for text in vram]
-        names = ["GPU"] if len(sizes) == 1 else [f"GPU {i}" for i in range(len(sizes))]
-        gpus = [Device(name, size, size, True) for name, size in zip(names, sizes, strict=True)]
-        return [host, *gpus]
-    from gemmtp.llama.plan import gpu_devices
-
-    return [host, *gpu_devices()]
+    sizes = [size_of(text) for text in vram]
+    names = ["GPU"] if len(sizes) == 1 else [f"GPU {i}" for i in range(len(sizes))]
+    gpus = [Device(name, size, size, True) for name, size in zip(names, sizes, strict=True)]
+    return [Device("RAM", free, total, gpu=False), *gpus]
 
 
 def size_of(text: str) -> int:

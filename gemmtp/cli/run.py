@@ -46,8 +46,12 @@ def run(
     max_tokens: int | None = typer.Option(None, "--max-tokens", help="Stop after so many."),
     stop: list[str] = typer.Option([], "--stop", help="Stop before this text; repeatable."),
     ctx: int | None = typer.Option(None, "--ctx", help="Positions of the context."),
-    kv: str = typer.Option("f16", "--kv", help="KV cache: f16, q8_0 or q4_0."),
-    gpu_layers: int = typer.Option(-1, "--gpu-layers", help="Layers on the GPU; -1 is all."),
+    kv: str | None = typer.Option(
+        None, "--kv", help="KV cache: f16, q8_0 or q4_0; the plan decides without."
+    ),
+    gpu_layers: int | None = typer.Option(
+        None, "--gpu-layers", help="Layers on the GPU, -1 for all; the plan decides without."
+    ),
     threads: int = typer.Option(0, "--threads", help="0 takes the physical cores."),
     pull: str = typer.Option(
         "missing", "--pull", metavar="P", help="Fetch the set: missing, never or always."

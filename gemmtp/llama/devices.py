@@ -15,6 +15,9 @@ from typing import Literal
 from gemmtp.llama.library import api
 
 DeviceKind = Literal["cpu", "gpu", "igpu", "accelerator"]
+_HOST_TYPE = 0
+"""``GGML_BACKEND_DEVICE_TYPE_CPU``."""
+
 _KINDS: dict[int, DeviceKind] = {0: "cpu", 1: "gpu", 2: "igpu", 3: "accelerator"}
 
 
@@ -66,6 +69,19 @@ def devices() -> list[Device]:
             )
         )
     return sorted(found, key=lambda device: device.kind == "cpu")
+
+
+def host_buffer_type() -> int:
+    """The handle of ggml's plain host memory, for weights that are to stay there."""
+    api()
+    from llama_cpp import _ggml
+
+    base = ctypes.CDLL(str(next(Path(_ggml.libggml_base_path).glob("libggml-base.*"))))
+    by_type, buffer_type = _ggml.libggml.ggml_backend_dev_by_type, base.ggml_backend_dev_buffer_type
+    by_type.restype = buffer_type.restype = ctypes.c_void_p
+    buffer_type.argtypes = [ctypes.c_void_p]
+    handle: int = buffer_type(by_type(_HOST_TYPE))
+    return handle
 
 
 def host_memory(root: Path = Path("/")) -> tuple[int, int]:

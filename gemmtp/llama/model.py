@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from gemmtp.errors import EngineError, UsageError
+from gemmtp.llama.devices import host_buffer_type
 from gemmtp.llama.library import api, log
 from gemmtp_models.header import Header, read_header
 
@@ -30,13 +31,15 @@ Progress = Callable[[float], bool]
 class LoadOptions:
     """How weights are placed.
 
-    ``gpu_layers`` -1 puts every layer on the GPU where there is one. ``repack`` lets llama.cpp make
+    ``gpu_layers`` -1 puts every layer on the GPU where there is one; of the first ``host_experts``
+    layers the experts stay in host memory. ``repack`` lets llama.cpp make
     a second copy of quantised weights in a layout that its CPU kernels like better: twice the
     memory and a slow load for faster prompts. ``no_alloc`` places everything and allocates nothing:
     such a model can be measured and not run.
     """
 
     gpu_layers: int = -1
+    host_experts: int = 0
     repack: bool = False
     no_alloc: bool = False
 
@@ -79,6 +82,9 @@ class Model:
         if options.no_alloc:
             parameters.no_alloc = True
             parameters.load_mode = c.LLAMA_LOAD_MODE_NONE
+        # The struct points into the array, which has to live until the model is made.
+        overrides = _host_experts(options.host_experts)
+        parameters.tensor_buft_overrides = ctypes.addressof(overrides) if overrides else None
         report = _ProgressReport(progress)
         if progress is not None:
             # The struct does not own the callback: ``report`` keeps it alive during the load.
@@ -179,6 +185,20 @@ class Model:
         n = ctypes.c_int32()
         tokens = api().llama_vocab_get_suppress_tokens(self._vocab, ctypes.byref(n))
         return list(tokens[: n.value]) if tokens and n.value else []
+
+
+class _Override(ctypes.Structure):
+    """llama.h, ``struct llama_model_tensor_buft_override``; a null pattern ends the list."""
+
+    _fields_ = (("pattern", ctypes.c_char_p), ("buffer_type", ctypes.c_void_p))
+
+
+def _host_experts(layers: int) -> ctypes.Array[_Override] | None:
+    if layers <= 0:
+        return None
+    numbers = "|".join(str(layer) for layer in range(layers))
+    pattern = rf"blk\.({numbers})\.ffn_(up|down|gate|gate_up)_exps".encode()
+    return (_Override * 2)(_Override(pattern, host_buffer_type()), _Override(None, None))
 
 
 class _ProgressReport:

@@ -10,7 +10,7 @@ cache once more, which is not added.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -23,6 +23,8 @@ from gemmtp.llama.model import LoadOptions, Model
 from gemmtp.llama.pair import CheckedPair
 from gemmtp.llama.target import TargetContext
 from gemmtp_models import memory
+from gemmtp_models.geometry import read_geometry
+from gemmtp_models.shapes import Shape, shape_of
 
 MIB = 1 << 20
 _KV = re.compile(r"llama_kv_cache: size = +([\d.]+) MiB")
@@ -129,10 +131,74 @@ def _bytes(sizes: dict[str, float]) -> dict[str, int]:
     return {name: round(size * MIB) for name, size in sizes.items()}
 
 
-def gpu_devices() -> list[memory.Device]:
-    """The GPUs of this build of llama.cpp, as the arithmetic takes them."""
-    return [
+def machine() -> list[memory.Device]:
+    """The host and the GPUs of this build of llama.cpp, as the arithmetic takes them."""
+    free, total = devices.host_memory()
+    gpus = [
         memory.Device(device.name, device.free, device.total, gpu=True)
         for device in devices.devices()
         if device.kind in ("gpu", "igpu")
     ]
+    return [memory.Device("RAM", free, total, gpu=False), *gpus]
+
+
+def models_of(name: str, files: CheckedPair) -> memory.ModelSet:
+    """The shapes of a checked pair."""
+    drafter = files.drafter
+    return memory.ModelSet(
+        name,
+        shape_of(files.target, files.geometry),
+        None if drafter is None else shape_of(drafter, read_geometry(drafter)),
+    )
+
+
+def context_of(wish: memory.Wish, base: ContextOptions, target: Shape) -> ContextOptions:
+    """``base`` with the sizes of ``wish``."""
+    rows = wish.rows(target)
+    return replace(
+        base,
+        n_ctx=wish.ctx,
+        kv=wish.kv,
+        n_ubatch=rows,
+        n_batch=max(base.n_batch, rows),
+    )
+
+
+def load_of(wish: memory.Wish) -> LoadOptions:
+    """The placement of ``wish``."""
+    return LoadOptions(wish.gpu_layers, wish.host_experts, wish.repack)
+
+
+def confirm(
+    placed: memory.Estimate, files: CheckedPair, context: ContextOptions
+) -> memory.Estimate:
+    """The estimate with llama.cpp's own numbers in place of its compute buffers and KV cache.
+
+    Raises :class:`~gemmtp.errors.EngineError` when llama.cpp refuses the pair or the context.
+    """
+    with Rehearsal.open(files, load_of(placed.wish)) as rehearsal:
+        measured = rehearsal.measure(context_of(placed.wish, context, placed.models.target))
+    uses = []
+    expected_kv = sum(use.kv for use in placed.uses)
+    for i, (device, use) in enumerate(zip(placed.devices, placed.uses, strict=True)):
+        compute = _on(measured.target.compute, device, placed.devices)
+        draft = 0
+        if measured.drafter is not None:
+            draft = memory.drafter_weights(placed, i) + _on(
+                measured.drafter.compute, device, placed.devices
+            )
+        if i == 0:
+            compute += memory.output_bytes(placed.models.target, placed.wish)
+            if measured.drafter is not None and placed.models.drafter is not None:
+                draft += memory.output_bytes(placed.models.drafter, placed.wish)
+        kv = use.kv * measured.target.kv // expected_kv if expected_kv else 0
+        uses.append(replace(use, kv=kv, compute=compute, drafter=draft))
+    return replace(placed, uses=tuple(uses))
+
+
+def _on(buffers: Mapping[str, int], device: memory.Device, devices: Sequence[memory.Device]) -> int:
+    """Bytes of llama.cpp's buffers on a device; what is no GPU's lies in host memory."""
+    if device.gpu:
+        return buffers.get(device.name, 0)
+    gpus = {other.name for other in devices if other.gpu}
+    return sum(size for name, size in buffers.items() if name not in gpus)

@@ -34,7 +34,7 @@ DRAFT_ROWS = 8
 """Rows that a draft context reserves at least (:mod:`gemmtp.llama.drafter`)."""
 
 DESKTOP = 512 * MIB
-"""Kept free on every device for what draws the screen, and for the unforeseen."""
+"""Kept free on every GPU for what draws the screen, and for the unforeseen."""
 
 RUNTIME_BASE, RUNTIME_PER_GIB, RUNTIME_MOST = 30 * MIB, 13 * MIB, 512 * MIB
 """What a GPU runtime takes for its context, kernels and scratch pools.
@@ -126,12 +126,13 @@ class Estimate:
     margin: int = field(default=DESKTOP)
 
     def spare(self, device: int) -> int:
-        """Bytes left on a device beside the margin; negative when it does not fit."""
-        return self.devices[device].free - self.uses[device].total - self.margin
+        """Bytes left on a device, beside the margin on a GPU; negative when it does not fit."""
+        place = self.devices[device]
+        return place.free - self.uses[device].total - (self.margin if place.gpu else 0)
 
     @property
     def fits(self) -> bool:
-        """Whether every device holds its part and the margin."""
+        """Whether every device holds its part, and GPUs the margin."""
         return all(self.spare(i) >= 0 for i in range(len(self.devices)))
 
     @property
@@ -301,6 +302,16 @@ def _drafter_part(target: Shape, shape: Shape, wish: Wish, free: Sequence[int]) 
     buffers = list(compute(shape, batch(shape, wish, target), placement, len(free)))
     buffers[0] += output_bytes(shape, wish)
     return [Use(drafter=weights.get(i, 0) + buffers[i]) for i in range(len(free) + 1)]
+
+
+def drafter_weights(placed: Estimate, device: int) -> int:
+    """Bytes of the drafter's weights on one device of an estimate."""
+    shape = placed.models.drafter
+    if shape is None or not placed.wish.drafting:
+        return 0
+    free = [other.free for other in placed.devices if other.gpu]
+    placement = place(shape, replace(placed.wish, host_experts=0), free)
+    return weight_places(shape, placement).get(device, 0)
 
 
 def _projector_part(projector: Projector, wish: Wish, gpus: int) -> list[Use]:

@@ -37,12 +37,9 @@ def table(placed: Estimate) -> list[str]:
     lines.append(_row("total", [_cell(use.total) for use in placed.uses]))
     lines.append(_row("free", [_cell(device.free) for device in placed.devices]))
     spare = [placed.spare(i) for i in range(len(placed.devices))]
-    lines.append(_row("spare", [_cell(size) for size in spare]) + f"  beside {_kept(placed)} kept")
+    kept = f"  beside {placed.margin // MIB} MiB on each GPU" if len(spare) > 1 else ""
+    lines.append(_row("spare", [_cell(size) for size in spare]) + kept)
     return lines
-
-
-def _kept(placed: Estimate) -> str:
-    return f"{placed.margin // MIB} MiB"
 
 
 def _row(words: str, cells: list[str]) -> str:

@@ -1,0 +1,159 @@
+"""What ``run`` makes of the plan: settings that fit, and one step down when a device refuses."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from gemmtp.engine.depth import DepthChooser
+from gemmtp.errors import DoesNotFitError, EngineError
+from gemmtp.llama import library
+from gemmtp.llama import plan as rehearsal
+from gemmtp.llama.context import ContextOptions
+from gemmtp.llama.model import LoadOptions, Progress
+from gemmtp.llama.pair import CheckedPair, Pair
+from gemmtp_models.memory import DESKTOP, GIB, Device, Estimate, KvType, Wish
+from gemmtp_models.memory_choice import Choice, Setting, choose
+from gemmtp_models.memory_words import gib, memory_words, step_line, vision_words, wish_options
+
+NO_ROOM = "it did not fit into memory"
+_OUT_OF_MEMORY = ("alloc", "memory")
+"""Words by which a backend's complaint is known to be about memory."""
+
+_CLOSE = 0.05
+"""llama.cpp is asked as well when less than this share of a device would be left, or 1 GiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Settings that fit: what is loaded, how, and where it lies."""
+
+    files: CheckedPair
+    context: ContextOptions
+    load: LoadOptions
+    choice: Choice
+    fixed: frozenset[Setting]
+
+    @property
+    def placed(self) -> Estimate:
+        """Where everything lies."""
+        return self.choice.estimate
+
+    @property
+    def memory(self) -> str | None:
+        """The start line's words about memory: how full the GPUs are; None without one."""
+        return memory_words(self.placed) if len(self.placed.devices) > 1 else None
+
+    @property
+    def vision(self) -> str | None:
+        """The start line's words about the projector, None without images."""
+        return vision_words(self.placed)
+
+
+def fitted(
+    name: str,
+    files: CheckedPair,
+    context: ContextOptions,
+    load: LoadOptions,
+    fixed: frozenset[Setting],
+    devices: Sequence[Device] | None = None,
+) -> Fitted:
+    """The settings, or what comes nearest to them and fits; what was given up is said on stderr.
+
+    Raises :class:`~gemmtp.errors.DoesNotFitError` with the nearest settings that would fit.
+    """
+    models = rehearsal.models_of(name, files)
+    wish = Wish(
+        ctx=context.n_ctx,
+        kv=context.kv,
+        slots=context.n_slots,
+        depth=context.max_depth,
+        ubatch=min(context.n_ubatch, context.n_batch),
+        flash=context.flash_attention != "off",
+        drafting=files.drafter is not None,
+        gpu_layers=load.gpu_layers,
+        repack=load.repack,
+    )
+    if devices is None:
+        devices = rehearsal.machine()
+    choice = choose(models, wish, devices, fixed)
+    if _is_close(choice.estimate):
+        placed = rehearsal.confirm(choice.estimate, files, context)
+        if choice.estimate.fits and not placed.fits:
+            margin = DESKTOP + placed.missing
+            choice = choose(models, wish, devices, fixed, margin)
+        else:
+            choice = replace(choice, estimate=placed)
+    return _checked(choice, wish, files, context, fixed)
+
+
+def _checked(
+    choice: Choice,
+    wish: Wish,
+    files: CheckedPair,
+    context: ContextOptions,
+    fixed: frozenset[Setting],
+) -> Fitted:
+    placed = choice.estimate
+    if not placed.fits:
+        others = [f"with {wish_options(other, wish)}" for other in choice.alternatives]
+        raise DoesNotFitError(
+            f"{placed.models.name} does not fit: {gib(placed.missing)} GiB are missing.",
+            f"What would fit: {', or '.join(others)}." if others else "Use a smaller model.",
+        )
+    for step in choice.steps:
+        sys.stderr.write(f"note: to make it fit, {step_line(step)}\n")
+    chosen = placed.wish
+    if files.drafter is not None and not chosen.drafting:
+        files = replace(files, drafter=None, off=NO_ROOM)
+    context = rehearsal.context_of(chosen, context, placed.models.target)
+    return Fitted(files, context, rehearsal.load_of(chosen), choice, fixed)
+
+
+def _is_close(placed: Estimate) -> bool:
+    """Whether an error of the arithmetic could change the answer."""
+    return any(
+        placed.spare(i) < max(GIB, _CLOSE * device.total) and placed.uses[i].total > _CLOSE * GIB
+        for i, device in enumerate(placed.devices)
+    )
+
+
+@contextmanager
+def opened(plan: Fitted, depth: DepthChooser, progress: Progress) -> Iterator[tuple[Pair, Fitted]]:
+    """The loaded pair with the settings it was loaded with.
+
+    When a device refuses, the next step of the order of giving up is taken once and said aloud.
+    Raises :class:`~gemmtp.errors.EngineError` when that does not help or nothing is left to give.
+    """
+    try:
+        pair = Pair.open(plan.files, depth, plan.context, plan.load, progress)
+    except EngineError as error:
+        lower = _one_down(plan, error)
+        if lower is None:
+            raise
+        plan = lower
+        pair = Pair.open(plan.files, depth, plan.context, plan.load, progress)
+    with pair:
+        yield pair, plan
+
+
+def _one_down(plan: Fitted, error: EngineError) -> Fitted | None:
+    """The next step, as if as much less memory were free as the plan still had to spare."""
+    reason = f"{error.message} {library.log.cause() or ''}"
+    about_kv = "quantized V cache" in reason
+    if not about_kv and not any(word in reason for word in _OUT_OF_MEMORY):
+        return None
+    placed = plan.placed
+    refused: frozenset[KvType] = frozenset({placed.wish.kv}) if about_kv else frozenset()
+    wish = replace(placed.wish, kv="f16") if about_kv else placed.wish
+    margin = placed.margin
+    if not about_kv:
+        margin += max(placed.spare(i) for i in range(len(placed.devices))) + 1
+    short = [replace(device, free=device.free - margin) for device in placed.devices]
+    choice = choose(placed.models, wish, short, plan.fixed, 0, refused)
+    if not choice.estimate.fits or (not choice.steps and not about_kv):
+        return None
+    sys.stderr.write(f"note: the device refused ({error.message.rstrip('.')}); one step down\n")
+    return _checked(choice, wish, plan.files, plan.context, plan.fixed)
