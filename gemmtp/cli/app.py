@@ -9,12 +9,17 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from gemmtp.cli.cp import cp
+from gemmtp.cli.create import create
 from gemmtp.cli.doctor import doctor
 from gemmtp.cli.list import list_sets
 from gemmtp.cli.plan import plan
+from gemmtp.cli.pull import pull
 from gemmtp.cli.quantize import quantize
+from gemmtp.cli.rm import rm
 from gemmtp.cli.run import run as run_command
 from gemmtp.cli.show import show
+from gemmtp.cli.verify import verify
 from gemmtp.errors import GemmtpError, InterruptedByUser
 from gemmtp.settings import debug
 
@@ -45,8 +50,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run_command)
+app.command("pull")(pull)
 app.command("list")(list_sets)
 app.command("show")(show)
+app.command("rm")(rm)
+app.command("cp")(cp)
+app.command("create")(create)
+app.command("verify")(verify)
 app.command("plan")(plan)
 app.command("quantize")(quantize)
 app.command("doctor")(doctor)
