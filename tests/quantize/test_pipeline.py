@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from gemmtp.errors import GemmtpError, UsageError
+from gemmtp.errors import EngineError, GemmtpError, UsageError
 from gemmtp.llama.context import ContextOptions
 from gemmtp.llama.model import Model
+from gemmtp.llama.quantize import quantize_file
 from gemmtp.llama.target import TargetContext
 from gemmtp_models.manifest import read_manifest
 from gemmtp_models.store import Store, sha256_of
@@ -61,6 +62,15 @@ def test_llama_cpp_loads_what_comes_out(tmp_path: Path, plan: SetPlan) -> None:
     ):
         assert target.n_embd == 64
         assert model.header.chat_template == plan.chat_template
+
+
+def test_the_quantiser_passes_llama_cpp_s_reason_on(tmp_path: Path) -> None:
+    (tmp_path / "broken.gguf").write_bytes(b"GGUF" + bytes(20))
+    with pytest.raises(EngineError, match=r"could not quantise broken\.gguf: "):
+        quantize_file(
+            tmp_path / "broken.gguf", tmp_path / "out.gguf",
+            file_type=7, default_type=8, types={}, threads=1,
+        )  # fmt: skip
 
 
 def test_a_set_is_registered_and_found_again(tmp_path: Path, plan: SetPlan) -> None:
