@@ -55,8 +55,12 @@ def of_entry(entry: Entry) -> ModelSet | None:
     if "drafter" in entry.files:
         shapes = [drafter_shape(size, recipe) for recipe in RECIPES.values()]
         drafter = _closest(shapes, bytes_of["drafter"])
-    targets = [target_shape(size, recipe) for recipe in RECIPES.values()]
-    return ModelSet(entry.name, _closest(targets, bytes_of["target"]), drafter, projector)
+    return ModelSet(entry.name, closest_target(size, bytes_of["target"]), drafter, projector)
+
+
+def closest_target(size: str, file_size: int | None) -> Shape:
+    """The target of ``size`` (a key of ``SIZES``) in the quantisation of a file of this size."""
+    return _closest([target_shape(size, recipe) for recipe in RECIPES.values()], file_size)
 
 
 def _closest(shapes: list[Shape], file_size: int | None) -> Shape:
