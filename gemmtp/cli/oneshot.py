@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -25,7 +26,7 @@ from gemmtp.llama.context import ContextOptions, KvType
 from gemmtp.llama.model import LoadOptions, Model
 from gemmtp.llama.pair import CheckedPair, Pair, check_files
 from gemmtp.prompt import source
-from gemmtp.prompt.channels import CLOSE, OPEN
+from gemmtp.prompt.channels import Markers, Sorter
 from gemmtp.prompt.template import chat_tokens, chosen_template
 from gemmtp_models.memory_choice import Setting
 from gemmtp_models.names import ModelFiles, find
@@ -98,7 +99,7 @@ def answer(options: Options) -> None:
         opened(plan, depth, progress) as (pair, plan),
     ):
         progress.close()
-        output = output_of(options, files.name, pair.model)
+        output = output_of(options, files, pair.model)
         output.start(start_line(files.name, pair, plan, depth))
         request = _request(options, files, checked, pair.model, text, sampling)
         _decode(pair, request, output)
@@ -259,11 +260,13 @@ def _rule(word: str) -> Literal["auto"] | Rule:
     return rule
 
 
-def _stop(options: Options, model: Model) -> StopWatch | None:
+def _stop(options: Options, model: Model) -> Callable[[int], bool] | None:
+    """Whether a stop string is complete, asked of every token; only the answer is looked at."""
     if not options.stop:
         return None
-    markers = (None, None) if options.raw else (model.marker(OPEN), model.marker(CLOSE))
-    return StopWatch(options.stop, model.token_bytes, *markers)
+    sorter = Sorter(Markers() if options.raw else Markers.of(model.marker))
+    watch = StopWatch(options.stop, model.token_bytes)
+    return lambda token: sorter.take(token) == ("answer", False) and watch(token)
 
 
 def _processors(options: Options, model: Model) -> tuple[Processor, ...]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gemmtp.prompt.channels import CLOSE, OPEN, ChannelStream, Piece
+from gemmtp.prompt.channels import ChannelStream, Markers, Piece, Written
 
 if TYPE_CHECKING:
     from gemmtp.cli.fitting import Fitted
@@ -18,8 +21,10 @@ if TYPE_CHECKING:
     from gemmtp.engine.stats import Statistics
     from gemmtp.llama.model import Model
     from gemmtp.llama.pair import Pair
+    from gemmtp_models.names import ModelFiles
 
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
+UNREADABLE = "the model wrote a tool call that cannot be read"
 CONTEXT_NOTE = "the context is full; the answer ends here (raise --ctx for more)"
 
 
@@ -41,19 +46,23 @@ def start_line(name: str, pair: Pair, plan: Fitted, depth: DepthChooser) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an answer ended; ``off`` is why there was no drafting, None where there was."""
+    """How an answer ended; ``off`` is why there was no drafting, None where there was.
+
+    ``complete`` says whether the answer is all that its grammar asks for; None without a grammar.
+    """
 
     reason: FinishReason
     statistics: Statistics
     off: str | None
     request: Request
+    complete: bool | None = None
 
 
 class Output:
-    """Plain text on stdout; thoughts, the start line and statistics on stderr."""
+    """Plain text and tool calls on stdout; thoughts, the start line and statistics on stderr."""
 
-    def __init__(self, options: Options, name: str, stream: ChannelStream) -> None:
-        self._options, self._name, self._stream = options, name, stream
+    def __init__(self, options: Options, files: ModelFiles, stream: ChannelStream) -> None:
+        self._options, self._files, self._stream = options, files, stream
         self._last: Piece = Piece("answer", "\n")
         self._dim = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
 
@@ -80,6 +89,11 @@ class Output:
             sys.stderr.write(summary(outcome) + "\n")
 
     def _write(self, piece: Piece) -> None:
+        if piece.kind == "tool_call":
+            if piece.written is not None:
+                self._end_line()
+                self._call(piece.written)
+            return
         if not piece.text or (piece.kind == "thinking" and self._options.hide_thinking):
             return
         if piece.kind != self._last.kind:
@@ -92,6 +106,13 @@ class Output:
             sys.stderr.write(f"{DIM}{piece.text}{PLAIN}" if self._dim else piece.text)
             sys.stderr.flush()
 
+    def _call(self, written: Written) -> None:
+        if written.call is None:
+            sys.stderr.write(f"note: {UNREADABLE}: {_escaped(json.dumps(written.text))}\n")
+        else:
+            call = written.call
+            _line({"name": call.name, "arguments": call.arguments})
+
     def _end_line(self) -> None:
         if not self._last.text.endswith("\n"):
             stream = sys.stdout if self._last.kind == "answer" else sys.stderr
@@ -103,48 +124,70 @@ class Output:
 class JsonOutput(Output):
     """One JSON object at the end."""
 
-    def __init__(self, options: Options, name: str, stream: ChannelStream) -> None:
-        super().__init__(options, name, stream)
+    def __init__(self, options: Options, files: ModelFiles, stream: ChannelStream) -> None:
+        super().__init__(options, files, stream)
         self._texts: dict[str, str] = {"answer": "", "thinking": ""}
+        self._calls: list[Written] = []
 
     def _write(self, piece: Piece) -> None:
-        self._texts[piece.kind] += piece.text
+        if piece.written is not None:
+            self._calls.append(piece.written)
+        elif piece.kind != "tool_call":
+            self._texts[piece.kind] += piece.text
 
     def finish(self, outcome: Outcome) -> None:
         for piece in self._stream.finish():
             self._write(piece)
         texts = {"text": self._texts["answer"], "thinking": self._texts["thinking"]}
-        _line({**texts, **report(self._name, outcome)})
+        _line({**texts, **report(self._files, outcome, self._calls)})
 
 
 class JsonLines(Output):
     """One JSON object for every token, and the report as the last one."""
 
+    def __init__(self, options: Options, files: ModelFiles, stream: ChannelStream) -> None:
+        super().__init__(options, files, stream)
+        self._calls: list[Written] = []
+
     def token(self, token: int, drafted: bool) -> None:
-        kind, text = self._stream.feed(token)
+        kind, text, written = self._stream.feed(token)
+        self._calls += [written] if written else []
         _line({"type": "token", "token": token, "kind": kind, "text": text, "drafted": drafted})
 
     def finish(self, outcome: Outcome) -> None:
-        for kind, text in self._stream.finish():
-            _line({"type": "rest", "kind": kind, "text": text})
-        _line({"type": "done", **report(self._name, outcome)})
+        for kind, text, written in self._stream.finish():
+            self._calls += [written] if written else []
+            if text:
+                _line({"type": "rest", "kind": kind, "text": text})
+        _line({"type": "done", **report(self._files, outcome, self._calls)})
 
 
-def output_of(options: Options, name: str, model: Model) -> Output:
+def output_of(options: Options, files: ModelFiles, model: Model) -> Output:
     """The output that the options ask for."""
     kind = JsonOutput if options.json else JsonLines if options.stream_json else Output
-    opening, closing = (None, None) if options.raw else (model.marker(OPEN), model.marker(CLOSE))
-    terminal = kind is Output and sys.stdout.isatty()
-    stream = ChannelStream(model.token_bytes, opening, closing, options.stop, terminal=terminal)
-    return kind(options, name, stream)
+    stream = ChannelStream(
+        model.token_bytes,
+        Markers() if options.raw else Markers.of(model.marker),
+        options.stop,
+        terminal=kind is Output and sys.stdout.isatty(),
+        thinking_terminal=kind is Output and sys.stderr.isatty(),
+    )
+    return kind(options, files, stream)
 
 
-def report(name: str, outcome: Outcome) -> dict[str, Any]:
+def report(files: ModelFiles, outcome: Outcome, calls: Sequence[Written]) -> dict[str, Any]:
     """What happened, as documented in docs/json.md; rates in tokens a second."""
-    statistics, off, request = outcome.statistics, outcome.off, outcome.request
+    statistics, request = outcome.statistics, outcome.request
+    called = [_call(written, i) for i, written in enumerate(calls)]
+    reason: str = outcome.reason
+    if reason == "stop" and any(written.call for written in calls):
+        reason = "tool_calls"
     return {
-        "model": name,
-        "finish_reason": outcome.reason,
+        "tool_calls": called,
+        "model": files.name,
+        "hashes": hashes(files),
+        "finish_reason": reason,
+        "complete": outcome.complete,
         "prompt_tokens": {"cached": statistics.cached, "evaluated": statistics.evaluated},
         "completion_tokens": statistics.generated,
         "rates": {
@@ -156,21 +199,48 @@ def report(name: str, outcome: Outcome) -> dict[str, Any]:
             "decode": round(statistics.decode_seconds, 6),
             "native": round(statistics.native_seconds, 6),
         },
-        "mtp": {
-            "enabled": off is None,
-            "reason": off,
-            "rounds": statistics.rounds,
-            "drafted": statistics.drafted,
-            "accepted": statistics.accepted,
-            "per_position": [round(share, 4) for share in statistics.per_position],
-            "tokens_per_round": round(statistics.tokens_per_round, 4),
-            "rounds_by_depth": statistics.rounds_at,
-            "accept": statistics.rule,
-            "overlap": None if statistics.overlap is None else round(statistics.overlap, 4),
-        },
+        "mtp": _drafting(outcome),
         "conditions": {"slots": 1, "temperature": request.sampling.temperature},
         "seed": statistics.seed,
     }
+
+
+def hashes(files: ModelFiles) -> dict[str, str | None]:
+    """SHA-256 of the target and of the whole set, as its manifest has them; None where it has none.
+
+    The set's is that of its layers' lines ``role sha256``, so it changes with any of its files.
+    Files without a manifest are not read for it.
+    """
+    layers = files.manifest.layers if files.manifest else {}
+    target = layers["target"].sha256 if "target" in layers else None
+    lines = [f"{role} {layer.sha256}\n" for role, layer in sorted(layers.items())]
+    known = bool(layers) and all(layer.sha256 for layer in layers.values())
+    whole = hashlib.sha256("".join(lines).encode()).hexdigest() if known else None
+    return {"model": target, "set": whole}
+
+
+def _drafting(outcome: Outcome) -> dict[str, Any]:
+    statistics, off = outcome.statistics, outcome.off
+    drafted, accepted = statistics.drafted, statistics.accepted
+    return {
+        "enabled": off is None,
+        "reason": off,
+        "rounds": statistics.rounds,
+        "drafted": drafted,
+        "accepted": accepted,
+        "per_position": [round(share, 4) for share in statistics.per_position],
+        "tokens_per_round": round(statistics.tokens_per_round, 4),
+        "by_source": {} if off else {"mtp": {"drafted": drafted, "accepted": accepted}},
+        "rounds_by_depth": statistics.rounds_at,
+        "accept": statistics.rule,
+        "overlap": None if statistics.overlap is None else round(statistics.overlap, 4),
+    }
+
+
+def _call(written: Written, i: int) -> dict[str, Any]:
+    if written.call is None:
+        return {"id": f"call_{i}", "type": "unreadable", "text": written.text}
+    return replace(written.call, id=f"call_{i}").to_json()
 
 
 def summary(outcome: Outcome) -> str:
@@ -194,5 +264,10 @@ def summary(outcome: Outcome) -> str:
 
 
 def _line(document: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+    sys.stdout.write(_escaped(json.dumps(document, ensure_ascii=False)) + "\n")
     sys.stdout.flush()
+
+
+def _escaped(text: str) -> str:
+    """JSON whose last control characters, which JSON lets pass, cannot reach a terminal either."""
+    return re.sub("[\x7f-\x9f]", lambda match: f"\\u{ord(match.group()):04x}", text)
