@@ -27,6 +27,8 @@ DEFAULT_ROPE = {
     },
 }
 MAX_LAYERS, MAX_WIDTH = 1024, 2**24
+# Beyond it a float32 in the file would be infinite.
+MAX_NUMBER = 3e38
 
 TARGET_TYPES = frozenset({"gemma4", "gemma4_text"})
 ASSISTANT_TYPES = frozenset({"gemma4_assistant"})
@@ -274,6 +276,6 @@ def _integer(config: Mapping[str, Any], key: str, default: int | None, low: int,
 
 def _number(config: Mapping[str, Any], key: str, default: float) -> float:
     value = config.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < MAX_NUMBER:
         raise BadModelFileError(f"{key} in the config is {value!r}, not a positive number.")
     return float(value)

@@ -45,6 +45,14 @@ def read_optional_object(path: Path, max_bytes: int = MAX_CONFIG_BYTES) -> dict[
     return read_object(path, max_bytes) if path.is_file() else {}
 
 
+def read_text(path: Path, max_bytes: int = MAX_CONFIG_BYTES) -> str:
+    """A UTF-8 file; raises as ``read_bytes`` does, and BadModelFileError for other bytes."""
+    try:
+        return read_bytes(path, max_bytes).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadModelFileError(f"{path} is not UTF-8 text.") from error
+
+
 def read_bytes(path: Path, max_bytes: int = MAX_CONFIG_BYTES) -> bytes:
     """The whole file; raises BadModelFileError when it is longer than ``max_bytes``."""
     try:

@@ -11,7 +11,7 @@ from gemmtp.errors import BadModelFileError
 from gemmtp_models.metadata import ValueType
 from gemmtp_quantize.checkpoint import Checkpoint
 from gemmtp_quantize.config import TextConfig
-from gemmtp_quantize.documents import read_optional_object
+from gemmtp_quantize.documents import read_bytes, read_optional_object
 from gemmtp_quantize.safetensors import StoredTensor
 from gemmtp_quantize.tokenizer import SCORE, Tokenizer
 
@@ -177,7 +177,7 @@ def _model_card(directory: Path) -> dict[str, str]:
     card = directory / "README.md"
     if not card.is_file():
         return {}
-    lines = card.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = read_bytes(card).decode("utf-8", "replace").splitlines()
     if not lines or lines[0].strip() != "---":
         return {}
     keys = {"license": "license", "license_name": "license.name", "license_link": "license.link"}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from gemmtp.errors import BadModelFileError
 from gemmtp_models.geometry import TARGET_ARCHITECTURE
 from gemmtp_quantize.checkpoint import Checkpoint
-from gemmtp_quantize.config import TextConfig, read_target_config
+from gemmtp_quantize.config import TextConfig
 from gemmtp_quantize.model_file import (
     Fields,
     TensorSpec,
@@ -136,8 +136,3 @@ def target_fields(
         f"{TARGET_ARCHITECTURE}.final_logit_softcapping": softcap,
         **tokenizer_fields(tokenizer),
     }
-
-
-def read_target(checkpoint: Checkpoint) -> TextConfig:
-    """The target's config; raises for everything that is not a dense Gemma 4 target."""
-    return read_target_config(checkpoint.config)

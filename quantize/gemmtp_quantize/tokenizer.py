@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from gemmtp.errors import BadModelFileError, ModelNotFoundError, UnsupportedModelError
-from gemmtp_quantize.documents import MAX_TOKENIZER_BYTES, read_object, read_optional_object
+from gemmtp_quantize.documents import (
+    MAX_TOKENIZER_BYTES,
+    read_object,
+    read_optional_object,
+    read_text,
+)
 
 FILE = "tokenizer.json"
 NORMAL, CONTROL, USER_DEFINED, BYTE = 1, 3, 4, 6
@@ -135,6 +140,8 @@ def _token_list(
     for token, index in pairs:
         if type(index) is not int or not 0 <= index < MAX_TOKENS:
             raise BadModelFileError(f"{path} gives token {token!r} the id {index!r}.")
+        if not token.isprintable() and any("\ud800" <= mark <= "\udfff" for mark in token):
+            raise BadModelFileError(f"{path} has half a surrogate pair in token {index}.")
         if by_id.setdefault(index, token) != token:
             raise BadModelFileError(f"{path} gives the id {index} to two tokens.")
     if len(by_id) != max(by_id) + 1:
@@ -214,7 +221,7 @@ def _chat_template(settings: Mapping[str, Any], directory: Path) -> str | None:
     """The template as transformers finds it: a file of its own first, then the settings."""
     file = directory / "chat_template.jinja"
     if file.is_file():
-        return file.read_text(encoding="utf-8")
+        return read_text(file)
     found = read_optional_object(directory / "chat_template.json").get("chat_template")
     found = settings.get("chat_template") if found is None else found
     if isinstance(found, list):

@@ -226,6 +226,17 @@ def _assistant_tokenizer(pair: Pair) -> Pair:
     return pair
 
 
+def _surrogate(pair: Pair) -> Pair:
+    text = json.dumps(tokenizer_json()).replace('"\\u4e2d"', '"\\ud800"')
+    (pair[0] / "tokenizer.json").write_text(text)
+    return pair
+
+
+def _template(pair: Pair) -> Pair:
+    (pair[0] / "chat_template.jinja").write_bytes(b"\xff\xfe")
+    return pair
+
+
 def _other_tokenizer(pair: Pair) -> Pair:
     document = tokenizer_json()
     document["normalizer"] = None
@@ -278,9 +289,12 @@ BROKEN: dict[str, tuple[Callable[[Pair], Pair], type[GemmtpError], str]] = {
     "tensor missing": (_config(tie_word_embeddings=False), BadModelFileError, "lm_head.weight"),
     "tensor of no use": (_extra_tensor, BadModelFileError, "surprise"),
     "size no number": (_config(hidden_size="64"), BadModelFileError, "hidden_size"),
+    "number infinite": (_config(rms_norm_eps=1e999), BadModelFileError, "rms_norm_eps"),
     "size absurd": (_config(num_hidden_layers=10**9), BadModelFileError, "num_hidden_layers"),
     "tokenizer of another size": (_tokenizer, PairMismatchError, "tokens, the model"),
     "tokenizer of another kind": (_other_tokenizer, UnsupportedModelError, "kind of tokenizer"),
+    "half a surrogate": (_surrogate, BadModelFileError, "half a surrogate"),
+    "template no text": (_template, BadModelFileError, "not UTF-8"),
     "assistant's tokenizer differs": (_assistant_tokenizer, PairMismatchError, "other tokens"),
     "assistant of another backbone": (_other_backbone, PairMismatchError, "hidden size 96"),
     "assistant of other heads": (_other_heads, PairMismatchError, "head size of the full layers"),
