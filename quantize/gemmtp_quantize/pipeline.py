@@ -149,37 +149,35 @@ def _build_file(plan: FilePlan, path: Path, role: str, threads: int, progress: P
 def _quantise(
     plan: FilePlan, source: Path, target: Path, role: str, threads: int, progress: Progress
 ) -> None:
+    """Run llama.cpp's quantiser in a thread, so that Ctrl-C is heard while it works."""
     from gemmtp.llama.quantize import quantize_file
 
     number, default = FILE_TYPES[plan.recipe.file_type]
-    with _watched(target, plan.final_bytes, f"Quantising the {role}", progress):
-        quantize_file(
-            source,
-            target,
-            file_type=number,
-            default_type=TYPE_IDS[default],
-            types=plan.types,
-            threads=threads,
-        )
+    failures: list[BaseException] = []
 
+    def work() -> None:
+        try:
+            quantize_file(
+                source,
+                target,
+                file_type=number,
+                default_type=TYPE_IDS[default],
+                types=plan.types,
+                threads=threads,
+            )
+        except BaseException as error:
+            failures.append(error)
 
-@contextmanager
-def _watched(path: Path, total: int, step: str, progress: Progress) -> Iterator[None]:
-    """Report how far a file that llama.cpp writes has grown, from a thread of its own."""
-    finished = threading.Event()
-
-    def watch() -> None:
-        while not finished.wait(POLL_SECONDS):
-            size = path.stat().st_size if path.exists() else 0
-            progress(step, min(size, total), total)
-
-    watcher = threading.Thread(target=watch, name="quantise-progress")
-    watcher.start()
-    try:
-        yield
-    finally:
-        finished.set()
-        watcher.join()
+    worker = threading.Thread(target=work, name="quantise", daemon=True)
+    worker.start()
+    step, total = f"Quantising the {role}", plan.final_bytes
+    while worker.is_alive():
+        worker.join(POLL_SECONDS)
+        # How far it is shows in the size of the file that it writes.
+        size = target.stat().st_size if target.exists() else 0
+        progress(step, min(size, total), total)
+    if failures:
+        raise failures[0]
     progress(step, total, total)
 
 

@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -126,6 +127,26 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, plan: SetPlan, kilobytes: in
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert caught.value.exit_code == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoints"}
+
+
+def test_ctrl_c_is_heard_while_llama_cpp_works(
+    tmp_path: Path, plan: SetPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish = threading.Event()
+    monkeypatch.setattr(
+        "gemmtp.llama.quantize.quantize_file", lambda *paths, **options: finish.wait(60)
+    )
+
+    def interrupt(step: str, done: int, total: int) -> None:
+        if step.startswith("Quantising"):
+            raise KeyboardInterrupt
+
+    start = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        build_folder(plan, tmp_path / "out", force=False, threads=1, progress=interrupt)
+    finish.set()
+    assert time.perf_counter() - start < 30
     assert {path.name for path in tmp_path.iterdir()} == {"checkpoints"}
 
 
