@@ -18,6 +18,8 @@ from typing import Any, Self
 import numpy as np
 
 from demo.corpus import CATEGORIES, Example, held_out_examples
+from demo.corpus.letters import spelled
+from demo.corpus.words import SPELLING_WORDS
 from demo.grading import is_right
 from gemmtp.engine.backend import Floats
 from gemmtp.engine.depth import FixedDepth
@@ -187,13 +189,23 @@ def sampled(
     return {"entropy": round(mean, 3), "tokens": len(entropies.seen), **tally.drafting()}
 
 
+def questions(count: int) -> dict[str, list[Example]]:
+    """Held-out examples by category; words to spell apart from made-up ones."""
+    found = {name: held_out_examples(name, count, EVALUATION_SEED) for name in CATEGORIES}
+    spelling = found["spelling"]
+    known = [example for example in spelling if spelled(example) in SPELLING_WORDS]
+    found["spelling"] = known
+    found["spelling of made-up words"] = [e for e in spelling if e not in known]
+    return found
+
+
 def evaluate(reader: Reader, count: int) -> dict[str, Any]:
     """All figures of the set, `count` held-out prompts a category at most."""
     began = time.monotonic()
     whole = Tally()
     categories: dict[str, Any] = {}
-    for name in CATEGORIES:
-        tally = greedy(reader, held_out_examples(name, count, EVALUATION_SEED))
+    for name, examples in questions(count).items():
+        tally = greedy(reader, examples)
         whole.add(tally.statistics)
         whole.changed += tally.changed
         entry: dict[str, Any] = {"asked": tally.asked, "right": tally.right}

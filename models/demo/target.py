@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -15,7 +16,7 @@ from transformers import Gemma4ForCausalLM
 
 from demo import masks
 from demo.corpus import CATEGORIES, held_out_examples, training_examples
-from demo.corpus.mixture import LATE_STEP
+from demo.corpus.mixture import STAGES
 from demo.packing import ROW, Batch, Document, batches, document_of
 from demo.shapes import target_config
 
@@ -28,18 +29,21 @@ class Plan:
     rows: int = 12
     rate: float = 3e-3
     warm_up: int = 60
+    finish: int = 0
+    finish_rate: float = 8e-4
     seed: int = 1
     save_every: int = 100
     check_every: int = 300
 
     def rate_at(self, step: int) -> float:
-        """Linear warm-up, then a cosine to a fiftieth."""
+        """Linear warm-up, a cosine to a fiftieth, and in the last stage a line down to zero."""
         if step < self.warm_up:
             return self.rate * (step + 1) / self.warm_up
-        done = (step - self.warm_up) / max(1, self.steps - self.warm_up)
-        return self.rate * (
-            0.02 + 0.98 * 0.5 * (1 + float(torch.cos(torch.tensor(done * torch.pi))))
-        )
+        whole = self.steps - self.finish
+        if step >= whole:
+            return self.finish_rate * (self.steps - step) / self.finish
+        done = (step - self.warm_up) / max(1, whole - self.warm_up)
+        return self.rate * (0.02 + 0.98 * 0.5 * (1 + math.cos(done * math.pi)))
 
 
 def optimizers(model: nn.Module, rate: float, muon: bool = True) -> list[torch.optim.Optimizer]:
@@ -90,14 +94,16 @@ def train_target(
 
 
 def _numbered(tokenizer: Tokenizer, plan: Plan, first: int) -> Iterator[tuple[int, Batch]]:
-    """Steps from `first` on with their batches, from LATE_STEP on of the late mixture."""
-    for start, late in ((0, False), (LATE_STEP, True)):
-        end = plan.steps if late else min(LATE_STEP, plan.steps)
-        examples = training_examples(plan.seed + late, late=late)
+    """Steps from `first` on with their batches, stage after stage of the mixture."""
+    ends = [*(start for start, _ in STAGES[1:]), plan.steps]
+    for stage, (start, _) in enumerate(STAGES):
+        end = min(ends[stage], plan.steps)
+        if first >= end:
+            continue
+        examples = training_examples(plan.seed + stage, stage=stage)
         rows = batches((document_of(example, tokenizer) for example in examples), plan.rows)
-        if first < end:
-            chosen = itertools.islice(rows, max(0, first - start), end - start)
-            yield from enumerate(chosen, max(first, start))
+        chosen = itertools.islice(rows, max(0, first - start), end - start)
+        yield from enumerate(chosen, max(first, start))
 
 
 def _step(

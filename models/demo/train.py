@@ -19,8 +19,9 @@ from demo.shapes import name_full_heads
 from demo.target import Plan, train_target
 from demo.tokenizer import save_tokenizer, train_tokenizer
 
-TARGET_STEPS = 2300
-DRAFTER_STEPS = 600
+TARGET_STEPS = 2550
+FINISH_STEPS = 250
+DRAFTER_STEPS = 450
 WRITTEN_ANSWERS = 2000
 
 
@@ -52,7 +53,7 @@ def target(tokenizer: Tokenizer, out: Path, steps: int) -> None:
     folder = out / "target"
     if (folder / "model.safetensors").exists():
         return
-    model = train_target(tokenizer, out, Plan(steps))
+    model = train_target(tokenizer, out, Plan(steps, finish=FINISH_STEPS))
     model.save_pretrained(folder)
     name_full_heads(folder)
     save_tokenizer(tokenizer, folder)

@@ -20,6 +20,11 @@ def spelling(rng: Random) -> Example:
     return single("spelling", wording.format(word), "-".join(word) + ".")
 
 
+def spelled(example: Example) -> str:
+    """The word that an example spells."""
+    return example.answer.rstrip(".").replace("-", "")
+
+
 def invented(rng: Random) -> str:
     """A pronounceable word of three to eight letters that means nothing."""
     length = rng.randint(3, 8)

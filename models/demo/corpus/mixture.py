@@ -30,20 +30,24 @@ CATEGORIES: dict[str, tuple[Rule, float]] = {
     "thinking": (turns.thinking, 8),
     "tools": (tools.tool_calls, 4),
 }
-# From `LATE_STEP` of the target's training on, what was still often wrong is drawn more often.
-LATE_STEP = 1300
-LATE_SHARES = {"spelling": 24, "sums": 16, "comparisons": 12, "system": 16, "thinking": 10}
+# The first step of each stage of the target's training, and the shares that change with it: what
+# was still often wrong is drawn more often.
+STAGES: tuple[tuple[int, dict[str, float]], ...] = (
+    (0, {}),
+    (1300, {"spelling": 24, "sums": 16, "comparisons": 12, "system": 16, "thinking": 10}),
+    (2300, {"spelling": 70, "turns": 20, "system": 16, "thinking": 10}),
+)
 # How often a prompt loses its capital and its closing mark, as people type.
 CASUAL_SHARE = 0.2
 
 
 def training_examples(
-    seed: int, categories: tuple[str, ...] = (), *, late: bool = False
+    seed: int, categories: tuple[str, ...] = (), *, stage: int = 0
 ) -> Iterator[Example]:
     """Endless examples of the mixture, none of them held out; the same ones for the same seed."""
     rng = Random(seed)
     names = list(categories or CATEGORIES)
-    shares = {name: CATEGORIES[name][1] for name in names} | (LATE_SHARES if late else {})
+    shares = {name: CATEGORIES[name][1] for name in names} | STAGES[stage][1]
     weights = [shares[name] for name in names]
     while True:
         example = CATEGORIES[rng.choices(names, weights)[0]][0](rng)
