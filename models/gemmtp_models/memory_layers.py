@@ -156,10 +156,10 @@ class _Builder:
         asked = self.view(self.view(q, "4d"), "permuted")
         if batch.flash:
             seen = self.new(head * heads, asked, *cache, self.inputs.mask[swa])
+            out = self.view(seen, head * heads, n)
             if batch.quantised and self.device != HOST:
                 # CUDA unpacks the layer's keys and values behind the result (fattn-common.cuh).
                 seen.size += 2 * cells * head * s.kv_heads[layer] * F16
-            out = self.view(seen, head * heads, n)
         else:
             kq = self.new(cells, cache[0], asked, depth=heads)
             weights = self.same(kq, self.inputs.mask[swa])

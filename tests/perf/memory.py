@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -227,37 +228,46 @@ def _fit(cards: list[Card], vram: int) -> float:
     return line.intercept + line.slope * vram
 
 
-def load() -> bool:
-    """One real load of the 31B-shaped file: does the process hold what the plan says?"""
-    program = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from gemmtp.engine.depth import FixedDepth\n"
-        "from gemmtp.llama.context import ContextOptions\n"
-        "from gemmtp.llama.pair import Pair, check_files\n"
-        "files = check_files(Path(sys.argv[1]), Path(sys.argv[2]))\n"
-        "pair = Pair.open(files, FixedDepth(4), ContextOptions(max_depth=4, threads=1))\n"
-        "status = Path('/proc/self/status').read_text().splitlines()\n"
-        "print({k: int(v.split()[0]) * 1024 for k, v in (x.split(':') for x in status"
-        " if x.startswith('Rss'))})\n"
-    )
-    target, drafter = zero_pair(cache() / "zeros", "31b")
+_LOAD = """
+import json, sys
+from pathlib import Path
+from gemmtp.engine.depth import FixedDepth
+from gemmtp.llama.context import ContextOptions
+from gemmtp.llama.library import log
+from gemmtp.llama.pair import Pair, check_files
+lines = []
+files = check_files(Path(sys.argv[1]), Path(sys.argv[2]))
+context = ContextOptions(n_ctx=8192, max_depth=4, threads=1)
+with log.shown(lines.append), Pair.open(files, FixedDepth(4), context):
+    status = Path("/proc/self/status").read_text().splitlines()
+held = {key: int(value.split()[0]) * 1024 for key, value in
+        (line.split(":") for line in status if line.startswith("Rss"))}
+print(json.dumps({"held": held, "buffers": [line for line in lines if "buffer size" in line]}))
+"""
+_BUFFER = re.compile(r"(model|KV|compute|output) buffer size = +([\d.]+) MiB")
+
+
+def load(size: str) -> bool:
+    """One real load: are llama.cpp's buffers those of the plan, and what does the process hold?"""
+    target, drafter = zero_pair(cache() / "zeros", size)
     start = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(target), str(drafter)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    words = [sys.executable, "-c", _LOAD, str(target), str(drafter)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
     seconds = time.perf_counter() - start
-    held = json.loads(done.stdout.replace("'", '"'))
-    models = ModelSet("31b", target_shape("31b"), drafter_shape("31b"))
-    use = estimate(models, Wish(depth=4), [HUGE]).uses[0]
-    weights = models.target.nbytes + drafter_shape("31b").nbytes
-    print(
-        f"loaded in {seconds:.0f} s; resident {held}; plan: {weights=} rest={use.total - weights}"
-    )
-    return _off(held["RssFile"], weights) < TOTAL_BOUND
+    found = json.loads(done.stdout)
+    real: dict[str, float] = {}
+    for match in map(_BUFFER.search, found["buffers"]):
+        if match:
+            real[match[1]] = real.get(match[1], 0.0) + float(match[2]) * MIB
+    models = ModelSet(size, target_shape(size), drafter_shape(size))
+    wish = Wish(depth=4)
+    use = estimate(models, wish, [HUGE]).uses[0]
+    planned = use.total
+    total = sum(real.values())
+    print(f"{size}: loaded in {seconds:.0f} s, the process holds {found['held']}")
+    print("  llama.cpp " + ", ".join(f"{k} {v / MIB:,.1f} MiB" for k, v in real.items()))
+    print(f"  together  {total / MIB:,.1f} MiB, the plan says {planned / MIB:,.1f} MiB")
+    return _off(planned, round(total)) < TOTAL_BOUND
 
 
 def answer_time() -> bool:
@@ -278,12 +288,13 @@ def main() -> int:
     parser.add_argument("what", choices=("grid", "random", "cards", "load", "time"))
     parser.add_argument("-n", type=int, default=2000, help="random configurations")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--size", choices=tuple(SIZES), default="31b", help="what to load")
     given = parser.parse_args()
     checks = {
         "grid": grid,
         "random": lambda: random_devices(given.n, given.seed),
         "cards": cards,
-        "load": load,
+        "load": lambda: load(given.size),
         "time": answer_time,
     }
     return 0 if checks[given.what]() else 1
