@@ -15,7 +15,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -86,21 +86,46 @@ def fetch(
     Raises DownloadError when it cannot be had, and ModelNotFoundError when it is not there. What
     was fetched stays for the next try.
     """
+    with fetching(hub, file, folder, report, options) as path:
+        return path
+
+
+@contextmanager
+def fetching(
+    hub: Hub,
+    file: RemoteFile,
+    folder: Path,
+    report: Report = lambda progress: None,
+    options: Options | None = None,
+    place: Path | None = None,
+) -> Iterator[Path]:
+    """As ``fetch``, with the file's lock held for the block, so that nobody else moves it.
+
+    If the file is at ``place`` by the time the lock is free, there is nothing to do. Who holds
+    several locks takes them in the order of the sha256, or two processes could wait for each other.
+    """
     size, sha256 = file.size, file.sha256
     if size is None or sha256 is None or not is_sha256(sha256):
         raise DownloadError(f"{file.path} of {file.repo} has no sha256, so it cannot be checked.")
-    options = options or Options()
-    whole = whole_path(folder, sha256)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        waiting = Progress(0, size, waiting=True)
-        with _alone(folder / f"sha256-{sha256}.lock", lambda: report(waiting)):
-            if not (whole.is_file() and whole.stat().st_size == size):
-                _fetch(hub, file, folder, report, options)
+    waiting = Progress(0, size, waiting=True)
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = _alone(folder / f"sha256-{sha256}.lock", lambda: report(waiting))
+            stack.enter_context(lock)
+            path = whole_path(folder, sha256)
+            if place is not None and _is_there(place, size):
+                path = place
+            elif not _is_there(path, size):
+                _fetch(hub, file, folder, report, options or Options())
+        except OSError as error:
+            raise disk_error(error, folder) from error
         report(Progress(size, size))
-    except OSError as error:
-        raise disk_error(error, folder) from error
-    return whole
+        yield path
+
+
+def _is_there(path: Path, size: int) -> bool:
+    return path.is_file() and path.stat().st_size == size
 
 
 def disk_error(error: OSError, folder: Path) -> DownloadError:

@@ -66,7 +66,8 @@ def find(model: str, root: Path) -> ModelFiles:
     except (UsageError, ModelNotFoundError) as error:
         raise ModelNotFoundError(
             f"There is no file and no set {model!r}.",
-            "gemmtp list --available names the sets; give a path for a GGUF file.",
+            f"If the catalogue has it (gemmtp list --available), gemmtp pull {model} fetches it; "
+            "for a GGUF file give its path.",
         ) from error
     return _of_set(installed.manifest, dict(installed.files))
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gemmtp.errors import BadModelFileError, DownloadError, ModelNotFoundError
 from gemmtp_models import catalogue
-from gemmtp_models.download import Options, Progress, checked_location, fetch, held_bytes
+from gemmtp_models.download import Options, Progress, checked_location, fetching, held_bytes
 from gemmtp_models.header import Header, read_header
 from gemmtp_models.hub import Hub
 from gemmtp_models.hub_names import HubName, RemoteFile, is_sha256
@@ -105,25 +107,29 @@ def pull(
     files that were fetched stay for the next try.
     """
     _check_room(plan, store)
-    staged: dict[Role, Path] = {}
-    for role, file in plan.missing.items():
+    with ExitStack() as locks:
+        files = dict(plan.here)
+        # In this order, or two pulls of sets that share files could wait for each other.
+        fetched: dict[str | None, Path] = {}
+        for role, file in sorted(plan.missing.items(), key=lambda item: item[1].sha256 or ""):
+            if file.sha256 not in fetched:
+                tell = functools.partial(report, role)
+                place = store.blob(file.sha256 or "")
+                one = fetching(hub, file, store.downloads, tell, options, place)
+                fetched[file.sha256] = locks.enter_context(one)
+            files[role] = fetched[file.sha256]
+        for role, path in plan.here.items():
+            _check_kept(path, plan.files[role], store)
+        manifest = _manifest(plan, {role: files[role] for role in plan.files})
+        staged = {r: p for r, p in files.items() if p.parent == store.downloads}
+        return store.adopt(manifest, staged, replace_existing=True)
 
-        def tell(progress: Progress, role: Role = role) -> None:
-            report(role, progress)
 
-        staged[role] = fetch(hub, file, store.downloads, tell, options)
-    files = {role: staged.get(role) or plan.here[role] for role in plan.files}
-    for role, path in plan.here.items():
-        _check_kept(path, plan.files[role], store)
+def _manifest(plan: Plan, files: Mapping[Role, Path]) -> Manifest:
     pairing = check_set(files, {role: file.path for role, file in plan.files.items()})
     layers = {role: _layer(file) for role, file in plan.files.items()}
-    manifest = Manifest(
-        plan.name,
-        layers,
-        plan.parameters,
-        pairing=None if pairing is None else pairing.to_json(),
-    )
-    return store.adopt(manifest, staged, replace_existing=True)
+    report = None if pairing is None else pairing.to_json()
+    return Manifest(plan.name, layers, plan.parameters, pairing=report)
 
 
 def check_set(

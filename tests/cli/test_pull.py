@@ -1,0 +1,345 @@
+"""``gemmtp run NAME`` on an empty store: it fetches the set once, pairs it, and answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from gemmtp_models.store import Store
+from tests.cli.conftest import Cli, program
+from tests.support.hub import LocalHub
+from tests.support.raw_gguf import raw_gguf, text
+from tests.support.tiny_pair import TINY_TARGET, write_drafter, write_model
+
+NAME = "gemma4:31b-mtp"
+REPO = "unsloth/gemma-4-31B-it-qat-GGUF"
+GREEDY = ("--raw", "--temperature", "0", "--threads", "1", "--ctx", "256", "--max-tokens", "8")
+PROMPT = "Count from 3 to 7."
+CLIP = raw_gguf(keys=[text("general.architecture") + b"\x08\0\0\0" + text("clip")])
+CATALOGUE = """
+schema = 1
+family = "gemma4"
+title = "A pair of some hundred kilobytes under the name of the 31B"
+draft_depth = 2
+[repos.r]
+repo = "{repo}"
+revision = "{commit}"
+{files}
+[[sets]]
+tags = ["31b-mtp"]
+target = "target"
+drafter = "drafter"
+projector = "projector"
+"""
+PATHS = {
+    "target": "gemma-4-31B-it-qat-UD-Q4_K_XL.gguf",
+    "drafter": "mtp-gemma-4-31B-it.gguf",
+    "projector": "mmproj-BF16.gguf",
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folders of our own, and nothing of the user's or of other programs'."""
+    monkeypatch.setenv("GEMMTP_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "ollama"))
+    for name in ("HF_TOKEN", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "http_proxy", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "home"
+
+
+def publish(server: LocalHub, home: Path, contents: dict[str, bytes]) -> None:
+    """Serve the files of the 31B set and pin them in a catalogue file of the user's."""
+    tables = []
+    for role, data in contents.items():
+        sha256 = server.add(REPO, PATHS[role], data)
+        tables.append(
+            f'[files.{role}]\nrepo = "r"\npath = "{PATHS[role]}"\n'
+            f'size = {len(data)}\nsha256 = "{sha256}"\n'
+        )
+    folder = home / "config" / "catalogue"
+    folder.mkdir(parents=True, exist_ok=True)
+    commit = server.repos[REPO].commit
+    words = CATALOGUE.format(repo=REPO, commit=commit, files="".join(tables))
+    (folder / "test.toml").write_text(words)
+
+
+@pytest.fixture
+def contents(tiny: tuple[Path, Path]) -> dict[str, bytes]:
+    return {"target": tiny[0].read_bytes(), "drafter": tiny[1].read_bytes(), "projector": CLIP}
+
+
+@pytest.fixture
+def server(
+    home: Path, contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[LocalHub]:
+    with LocalHub() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        publish(hub, home, contents)
+        yield hub
+
+
+def _store(home: Path) -> Store:
+    return Store(home / "data")
+
+
+def test_run_fetches_a_missing_set_pairs_it_and_drafts(
+    cli: Cli, server: LocalHub, home: Path, contents: dict[str, bytes]
+) -> None:
+    first = cli("run", NAME, PROMPT, *GREEDY)
+    assert first.code == 0, first.err
+    assert first.out
+    assert "to fetch (target + drafter + projector)" in first.err
+    assert "target and drafter match" in first.err
+    assert "drafting on" in first.err
+    assert server.sent == sum(map(len, contents.values()))
+    assert len(server.asked("cdn")) == 3
+    manifest = _store(home).manifest(NAME)
+    assert manifest.pairing is not None
+    assert manifest.pairing["matches"] is True
+    assert manifest.parameters.draft_depth == 2
+    server.requests.clear()
+    second = cli("run", NAME, PROMPT, *GREEDY)
+    assert second.out == first.out
+    assert "fetch" not in second.err
+    assert server.requests == []
+
+
+def test_a_present_set_opens_no_socket(
+    cli: Cli, server: LocalHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli("pull", NAME, "--quiet").err == ""
+
+    def guard(*args: object, **options: object) -> None:
+        raise AssertionError("a socket was opened")
+
+    monkeypatch.setattr(socket, "socket", guard)
+    monkeypatch.setattr(socket, "getaddrinfo", guard)
+    for args in (
+        ("run", NAME, PROMPT, *GREEDY),
+        ("run", NAME, PROMPT, *GREEDY, "--pull", "never"),
+        ("show", NAME),
+        ("list",),
+        ("list", "--available"),
+        ("verify", NAME),
+    ):
+        assert cli(*args).code == 0, args
+
+
+def test_never_fetches_nothing(cli: Cli, server: LocalHub) -> None:
+    result = cli("run", NAME, PROMPT, *GREEDY, "--pull", "never")
+    assert result.code == 3
+    assert "gemmtp pull gemma4:31b-mtp" in result.err
+    assert server.requests == []
+    assert cli("run", NAME, PROMPT, "--pull", "sometimes").code == 2
+
+
+def test_always_takes_what_the_catalogue_names_now(
+    cli: Cli, server: LocalHub, home: Path, contents: dict[str, bytes], tmp_path: Path
+) -> None:
+    cli("pull", NAME)
+    other = write_drafter(tmp_path / "other.gguf", seed=9).read_bytes()
+    publish(server, home, {**contents, "drafter": other})
+    server.sent = 0
+    assert cli("run", NAME, PROMPT, *GREEDY).code == 0
+    assert server.sent == 0
+    assert cli("run", NAME, PROMPT, *GREEDY, "--pull", "always").code == 0
+    assert server.sent == len(other)
+    assert _store(home).resolve(NAME).files["drafter"].read_bytes() == other
+    assert len(list((home / "data/blobs").iterdir())) == 3
+
+
+def test_pull_says_what_came_as_json(cli: Cli, server: LocalHub, home: Path) -> None:
+    document = json.loads(cli("pull", NAME, "--json").out)
+    assert document["name"] == NAME
+    assert [file["role"] for file in document["files"]] == ["target", "drafter", "projector"]
+    assert all(file["fetched"] for file in document["files"])
+    assert document["fetched_bytes"] == sum(file["size"] for file in document["files"])
+    assert document["pair"]["matches"] is True
+    again = json.loads(cli("pull", NAME, "--json").out)
+    assert not any(file["fetched"] for file in again["files"])
+    assert again["fetched_bytes"] == 0
+
+
+def test_a_drafter_of_another_model_is_refused(
+    cli: Cli, server: LocalHub, home: Path, contents: dict[str, bytes], tmp_path: Path
+) -> None:
+    wrong = write_drafter(tmp_path / "wrong.gguf", backbone=48).read_bytes()
+    publish(server, home, {**contents, "drafter": wrong})
+    result = cli("pull", NAME)
+    assert result.code == 3
+    assert "drafter does not match: hidden 48, expected 32" in result.err
+    assert _store(home).names() == []
+
+
+def test_a_file_of_another_kind_is_refused_by_its_own_name(
+    cli: Cli, server: LocalHub, home: Path, contents: dict[str, bytes]
+) -> None:
+    publish(server, home, {**contents, "projector": contents["drafter"]})
+    result = cli("pull", NAME)
+    assert result.code == 3
+    assert "mmproj-BF16.gguf has the architecture 'gemma4-assistant'" in result.err
+
+
+def test_what_the_hub_gives_for_a_pinned_file_must_be_that_file(
+    cli: Cli, server: LocalHub, contents: dict[str, bytes]
+) -> None:
+    server.oid[PATHS["target"]] = "ab" * 32
+    result = cli("pull", NAME)
+    assert result.code == 1
+    assert "has changed on the hub" in result.err
+    assert server.asked("cdn") == []
+
+
+def test_too_little_room_is_said_before_the_first_byte(
+    cli: Cli, server: LocalHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+    result = cli("pull", NAME)
+    assert result.code == 1
+    assert "GiB are free" in result.err
+    assert server.requests == []
+
+
+def test_any_repository_is_a_set_by_its_headers(cli: Cli, server: LocalHub, home: Path) -> None:
+    name = f"hf:{REPO}"
+    assert cli("run", name, PROMPT, *GREEDY).code == 0
+    assert _store(home).names() == ["hf.unsloth.gemma-4-31b-it-qat-gguf:latest"]
+    server.requests.clear()
+    second = cli("run", name, PROMPT, *GREEDY)
+    assert "drafting on" in second.err
+    assert server.requests == []
+    assert cli("show", name).code == 0
+
+
+def test_a_file_in_the_hubs_cache_is_used_in_place(
+    cli: Cli, server: LocalHub, home: Path, contents: dict[str, bytes], tmp_path: Path
+) -> None:
+    sha256 = server.repos[REPO].files[PATHS["target"]]
+    blob = tmp_path / "hf/hub/models--unsloth--x/blobs" / sha256
+    blob.parent.mkdir(parents=True)
+    blob.write_bytes(contents["target"])
+    blob.chmod(0o444)
+    assert cli("run", NAME, PROMPT, *GREEDY).code == 0
+    assert server.sent == len(contents["drafter"]) + len(contents["projector"])
+    assert _store(home).resolve(NAME).files["target"] == blob
+    assert cli("rm", NAME).code == 0
+    assert blob.read_bytes() == contents["target"]
+    blob.chmod(0o644)
+    blob.write_bytes(bytes(len(contents["target"])))
+    result = cli("pull", NAME)
+    assert result.code == 3
+    assert "is not the file that its name says" in result.err
+
+
+def test_offline_says_so(cli: Cli, server: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    result = cli("pull", NAME)
+    assert (result.code, server.requests) == (1, [])
+    assert "HF_HUB_OFFLINE is set" in result.err
+
+
+def test_two_pulls_at_once_fetch_once(
+    server: LocalHub, home: Path, contents: dict[str, bytes]
+) -> None:
+    server.rate = 200_000
+    both = [program(["pull", NAME]) for _ in range(2)]
+    errors = [process.communicate()[1].decode() for process in both]
+    assert [process.returncode for process in both] == [0, 0], errors
+    assert server.sent == sum(map(len, contents.values()))
+    assert sum("waiting for it" in text for text in errors) >= 1
+    assert _store(home).resolve(NAME).files.keys() == contents.keys()
+
+
+@pytest.mark.parametrize(("answer", "code"), [("\n", 0), ("n\n", 130)])
+def test_on_a_terminal_run_asks_with_the_size(
+    server: LocalHub, home: Path, answer: str, code: int
+) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gemmtp", "run", NAME, PROMPT, *GREEDY],
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    assert process.stdout is not None
+    shown = ""
+    while "[Y/n]" not in shown:
+        shown += os.read(ours, 4096).decode()
+    assert "KiB to fetch (target + drafter + projector). Fetch?" in shown
+    assert server.asked("cdn") == []
+    os.write(ours, answer.encode())
+    with process:
+        out = process.stdout.read()
+    os.close(ours)
+    assert process.returncode == code
+    assert bool(out) is (code == 0)
+    assert _store(home).exists(NAME) is (code == 0)
+
+
+def test_names_are_completed_without_llama_cpp(home: Path) -> None:
+    code = (
+        "import sys\nfrom gemmtp.cli.complete import available_names, installed_names\n"
+        "print(available_names('gemma4:31b-m'), installed_names('de'))\n"
+        "print([m for m in ('llama_cpp', 'numpy', 'httpx', 'rich') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names, heavy = done.stdout.splitlines()
+    assert "gemma4:31b-mtp'" in names
+    assert "['demo']" in names
+    assert heavy == "[]"
+
+
+def test_a_model_of_ollama_is_used_in_place_or_refused(
+    cli: Cli, home: Path, tiny: tuple[Path, Path], tmp_path: Path
+) -> None:
+    store = tmp_path / "ollama"
+    sha256 = "12" * 32
+    manifest = store / "manifests/some.registry/library/gemma4/e2b"
+    manifest.parent.mkdir(parents=True)
+    blob = store / "blobs" / f"sha256-{sha256}"
+    blob.parent.mkdir()
+    blob.write_bytes(tiny[0].read_bytes())
+
+    def layers(digest: str) -> str:
+        return json.dumps(
+            {"layers": [{"mediaType": "application/vnd.ollama.image.model", "digest": digest}]}
+        )
+
+    manifest.write_text(layers(f"sha256:{sha256}"))
+    result = cli("run", "ollama:gemma4:e2b", PROMPT, *GREEDY)
+    assert result.code == 0, result.err
+    assert "drafting off: Ollama has no drafters" in result.err
+    assert cli("run", "ollama:nosuch", PROMPT).code == 3
+    for bad in ("sha256:../../../etc/passwd", "sha256:" + "../" * 20 + "etc/passwd", "x"):
+        manifest.write_text(layers(bad))
+        result = cli("run", "ollama:gemma4:e2b", PROMPT)
+        assert (result.code, "digest that is none" in result.err) == (3, True)
+    for name in ("ollama:../../x", "ollama:a/../b", "ollama:a:../b", "ollama:"):
+        assert cli("run", name, PROMPT).code == 2, name
+    manifest.write_text(layers(f"sha256:{sha256}"))
+    monolith = {"v.blk.0.attn_q.weight": np.zeros((4, 32), np.float32)}
+    write_model(blob, replace(TINY_TARGET, tensors=monolith))
+    result = cli("run", "ollama:gemma4:e2b", PROMPT)
+    assert result.code == 3
+    assert "has the projector inside the model's file" in result.err
+
+
+def test_pull_leaves_stdout_to_json(cli: Cli, server: LocalHub) -> None:
+    assert cli("pull", NAME).out == ""
+    sets = json.loads(cli("list", "--json").out)["sets"]
+    assert [row["name"] for row in sets] == ["demo", NAME]
