@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import typer
 _GPU_SIGNS = (
     ("NVIDIA", ("nvidia-smi",), ("/dev/nvidia0",), "-DGGML_CUDA=on"),
     ("AMD", ("rocminfo", "rocm-smi"), ("/dev/kfd",), "-DGGML_HIP=on"),
+    ("Apple", (), (), "-DGGML_METAL=on"),
 )
 """A maker, programs and device files that betray its driver, and llama.cpp's build option."""
 
@@ -62,8 +64,10 @@ def missing_backend(kinds: list[str]) -> str | None:
     if any(kind in ("gpu", "igpu") for kind in kinds):
         return None
     for maker, programs, files, option in _GPU_SIGNS:
-        if any(shutil.which(program) for program in programs) or any(
-            Path(file).exists() for file in files
+        if (
+            any(shutil.which(program) for program in programs)
+            or any(Path(file).exists() for file in files)
+            or (maker == "Apple" and _is_apple_silicon())
         ):
             from gemmtp.llama.library import VERSION
 
@@ -73,3 +77,7 @@ def missing_backend(kinds: list[str]) -> str | None:
                 f"--no-cache-dir --no-binary llama-cpp-python llama-cpp-python=={VERSION}"
             )
     return None
+
+
+def _is_apple_silicon() -> bool:
+    return sys.platform == "darwin" and platform.machine() == "arm64"

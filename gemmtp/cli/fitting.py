@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from gemmtp.cli.doctor import missing_backend
 from gemmtp.engine.depth import DepthChooser
 from gemmtp.errors import DoesNotFitError, EngineError
 from gemmtp.llama import library
@@ -78,6 +79,9 @@ def fitted(
     )
     if devices is None:
         devices = rehearsal.machine()
+        advice = missing_backend(["gpu" if device.gpu else "cpu" for device in devices])
+        if advice:
+            sys.stderr.write(f"note: {advice}\n")
     choice = choose(models, wish, devices, fixed)
     if _is_close(choice.estimate):
         placed = rehearsal.confirm(choice.estimate, files, context)
@@ -140,7 +144,7 @@ def opened(plan: Fitted, depth: DepthChooser, progress: Progress) -> Iterator[tu
 
 
 def _one_down(plan: Fitted, error: EngineError) -> Fitted | None:
-    """The next step, as if as much less memory were free as the plan still had to spare."""
+    """The next step of the order of giving up; None when the failure is another or none is left."""
     reason = f"{error.message} {library.log.cause() or ''}"
     about_kv = "quantized V cache" in reason
     if not about_kv and not any(word in reason for word in _OUT_OF_MEMORY):
@@ -148,11 +152,12 @@ def _one_down(plan: Fitted, error: EngineError) -> Fitted | None:
     placed = plan.placed
     refused: frozenset[KvType] = frozenset({placed.wish.kv}) if about_kv else frozenset()
     wish = replace(placed.wish, kv="f16") if about_kv else placed.wish
-    margin = placed.margin
+    devices = list(placed.devices)
     if not about_kv:
-        margin += max(placed.spare(i) for i in range(len(placed.devices))) + 1
-    short = [replace(device, free=device.free - margin) for device in placed.devices]
-    choice = choose(placed.models, wish, short, plan.fixed, 0, refused)
+        # One byte too few where it was tightest, so that one step helps.
+        at = min(range(len(devices) > 1, len(devices)), key=placed.spare)
+        devices[at] = replace(devices[at], free=devices[at].free - placed.spare(at) - 1)
+    choice = choose(placed.models, wish, devices, plan.fixed, placed.margin, refused)
     if not choice.estimate.fits or (not choice.steps and not about_kv):
         return None
     sys.stderr.write(f"note: the device refused ({error.message.rstrip('.')}); one step down\n")

@@ -265,7 +265,7 @@ def batch(shape: Shape, wish: Wish, target: Shape) -> Batch:
 @lru_cache(maxsize=4096)
 def compute(shape: Shape, reserved: Batch, placement: Placement, gpus: int) -> tuple[int, ...]:
     """Bytes of the compute buffers, the host's first."""
-    graph = (drafter_graph if shape.is_drafter else target_graph)(shape, reserved, placement)
+    graph = (drafter_graph if shape.is_drafter else target_graph)(shape, reserved, placement, gpus)
     everywhere = 0 not in placement.layers and placement.output
     whole = placement.experts == placement.layers
     pipeline = _PIPELINE if gpus > 1 and everywhere and whole else 1

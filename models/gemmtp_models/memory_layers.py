@@ -15,7 +15,7 @@ F32, I32, I64, F16 = 4, 4, 8, 2
 _ROTATED_V = 64
 """Side of the Hadamard matrix that rotates quantised values (``build_input_v_rot``)."""
 
-IN_FLIGHT_BATCH = 32
+BORROWED_FROM = 32
 """From so many rows on a GPU borrows the weights that lie in host memory (``op_offload``)."""
 
 
@@ -80,14 +80,14 @@ class _Inputs:
 class _Builder:
     """One graph under construction."""
 
-    def __init__(self, s: Shape, batch: Batch, placement: Placement) -> None:
+    def __init__(self, s: Shape, batch: Batch, placement: Placement, gpus: int) -> None:
         self.s, self.batch, self.placement = s, batch, placement
         self.n = batch.rows
         self.graph = Graph()
         self.inputs = _Inputs(s, batch)
         self.device = HOST
         self.weight_bytes = {weight.name: weight.nbytes for weight in s.weights}
-        self.gpu = max((placement.output, *placement.layers), default=HOST) and 1
+        self.gpu = 1 if gpus else HOST
 
     # Elementary operations, named as in ggml.
 
@@ -109,7 +109,7 @@ class _Builder:
 
     def weight(self, name: str, device: int) -> Node:
         """A weight; a copy of it when a GPU borrows it from host memory for a large batch."""
-        borrowed = device == HOST and self.gpu and self.n >= IN_FLIGHT_BATCH
+        borrowed = device == HOST and self.gpu and self.n >= BORROWED_FROM
         if not borrowed:
             return Node(0, device=device)
         return Node(self.weight_bytes.get(name, 0), (Node(0),), device=self.gpu)
@@ -214,14 +214,14 @@ def _power_of_two(size: int) -> int:
     return size & -size
 
 
-def target_graph(s: Shape, batch: Batch, placement: Placement) -> Graph:
-    """The target's graph for one batch."""
-    return _Target(s, batch, placement).build()
+def target_graph(s: Shape, batch: Batch, placement: Placement, gpus: int = 0) -> Graph:
+    """The target's graph for one batch on a host with so many GPUs."""
+    return _Target(s, batch, placement, gpus).build()
 
 
-def drafter_graph(s: Shape, batch: Batch, placement: Placement) -> Graph:
+def drafter_graph(s: Shape, batch: Batch, placement: Placement, gpus: int = 0) -> Graph:
     """The drafter's graph for one draft step."""
-    return _Drafter(s, batch, placement).build()
+    return _Drafter(s, batch, placement, gpus).build()
 
 
 class _Target(_Builder):
@@ -234,7 +234,7 @@ class _Target(_Builder):
         per_layer = self.per_layer_inputs(x) if s.per_layer else None
         for layer in self.representatives():
             x = self.layer(layer, x, per_layer)
-        self.device = self.placement.output or (self.gpu if n >= IN_FLIGHT_BATCH else HOST)
+        self.device = self.placement.output or (self.gpu if n >= BORROWED_FROM else HOST)
         hidden = self.norm(x)
         hidden.output = True
         m = self.batch.outputs
@@ -287,7 +287,7 @@ class _Target(_Builder):
     def layer(self, layer: int, x: Node, per_layer: Node | None) -> Node:
         s, n, block = self.s, self.n, f"blk.{layer}."
         device = self.placement.layers[layer]
-        self.device = device or (self.gpu if n >= IN_FLIGHT_BATCH else HOST)
+        self.device = device or (self.gpu if n >= BORROWED_FROM else HOST)
         normed = self.norm(x)
         q = self.queries(layer, normed, device)
         keys = values = None
