@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from gemmtp import settings
+from gemmtp.cli import structured
 from gemmtp.cli.fitting import fitted, opened
 from gemmtp.cli.output import Outcome, Output, output_of, start_line
 from gemmtp.cli.progress import loading
@@ -73,6 +74,10 @@ class Options:
     stream_json: bool = False
     verbose: bool = False
     pull: str = "missing"
+    files: tuple[Path, ...] = ()
+    tools: Path | None = None
+    schema: str | None = None
+    grammar: Path | None = None
 
 
 def answer(options: Options) -> None:
@@ -92,6 +97,7 @@ def answer(options: Options) -> None:
     sampling = chosen_sampling(options, files, checked)
     context = chosen_context(options, checked, depth)
     plan = fitted(files.name, checked, context, _load(options), _fixed(options))
+    shape = structured.asked(options)
     text = _words(options, checked, plan.context.n_ctx)
     with (
         library.log.shown(_to_stderr if options.verbose else None),
@@ -101,7 +107,7 @@ def answer(options: Options) -> None:
         progress.close()
         output = output_of(options, files, pair.model)
         output.start(start_line(files.name, pair, plan, depth))
-        request = _request(options, files, checked, pair.model, text, sampling)
+        request = _request(options, files, checked, pair.model, text, sampling, shape)
         _decode(pair, request, output)
 
 
@@ -206,11 +212,14 @@ def _check_kv_blocks(kv: str, checked: CheckedPair) -> None:
 
 def _words(options: Options, checked: CheckedPair, n_ctx: int) -> str:
     """The prompt's text, read and bounded before the model is loaded."""
+    argument = source.checked_argument(options.prompt or "")
+    paths = [*options.files, *source.mentioned(argument)]
+    files = source.attached([(path, source.read_file(path)) for path in paths])
     piped = ""
     # Without a terminal or a pipe (a closed standard input) Python has no stdin at all.
     if sys.stdin is not None and not sys.stdin.isatty():
         piped = source.read_text(sys.stdin.buffer)
-    text = source.joined(piped, source.checked_argument(options.prompt or ""))
+    text = source.joined(piped, argument, files)
     if not text:
         raise UsageError("The prompt is empty.", "Say something, or pipe a text in.")
     if len(text) > n_ctx:
@@ -226,6 +235,7 @@ def _request(
     model: Model,
     text: str,
     sampling: SamplingParameters,
+    shape: structured.Shape,
 ) -> Request:
     if options.raw:
         prompt = model.tokenize(text, special=True, bos=True)
@@ -241,14 +251,16 @@ def _request(
             lambda part: model.tokenize(part, special=True),
             template=template,
             thinking=options.think,
+            tools=shape.tools,
         )
+    grammar = structured.processor_of(shape, options, model, sampling)
     return Request(
         prompt,
         sampling,
         max_tokens=options.max_tokens,
         stop_tokens=model.end_tokens,
         stop=_stop(options, model),
-        processors=_processors(options, model),
+        processors=(*_processors(options, model), *([grammar] if grammar else [])),
         accept=_rule(options.accept),
     )
 
@@ -290,12 +302,17 @@ def _biases(pairs: tuple[str, ...]) -> dict[int, float]:
 
 
 def _decode(pair: Pair, request: Request, output: Output) -> None:
+    tokens: list[int] = []
     for event in pair.engine.generate(request):
         match event:
             case Token(token=token, drafted=drafted):
+                tokens.append(token)
                 if token not in request.stop_tokens:
                     output.token(token, drafted)
             case Prefill(done=done, total=total):
                 output.prefill(done, total)
             case Finished(reason=reason, statistics=statistics):
-                output.finish(Outcome(reason, statistics, pair.engine.drafting.reason, request))
+                complete = structured.complete(request, tokens)
+                off = pair.engine.drafting.reason
+                output.finish(Outcome(reason, statistics, off, request, complete))
+                structured.raise_if_cut(complete, reason, tokens)

@@ -28,6 +28,18 @@ def run(
     hide_thinking: bool = typer.Option(
         False, "--hide-thinking", help="Think, and do not show it on stderr."
     ),
+    files: list[Path] = typer.Option(
+        [], "--file", metavar="F", help="Put a text file before the prompt, as @F does; repeatable."
+    ),
+    tools: Path | None = typer.Option(
+        None, "--tools", metavar="F", help="Functions the model may call, as JSON; prints calls."
+    ),
+    schema: str | None = typer.Option(
+        None, "--schema", metavar="F|JSON", help="Answer in JSON of this JSON schema."
+    ),
+    grammar: Path | None = typer.Option(
+        None, "--grammar", metavar="F", help="Answer in text of this GBNF grammar."
+    ),
     no_mtp: bool = typer.Option(False, "--no-mtp", help="Decode plainly, without the drafter."),
     draft: str = typer.Option(
         "auto", "--draft", metavar="D", help="Draft depth: auto, heuristic[:N] or N (0 to 16)."
@@ -91,5 +103,9 @@ def run(
             stream_json=stream_json,
             verbose=verbose,
             pull=pull,
+            files=tuple(files),
+            tools=tools,
+            schema=schema,
+            grammar=grammar,
         )
     )

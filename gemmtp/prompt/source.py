@@ -1,10 +1,13 @@
-"""The words of a one-shot prompt: piped standard input first, then the argument.
+"""The words of a one-shot prompt: piped standard input first, then files, then the argument.
 
 Bytes are bounded before they become tokens: tokenizing megabytes takes minutes.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import BinaryIO
 
 from gemmtp.errors import PromptTooLongError, UsageError
@@ -12,6 +15,8 @@ from gemmtp.errors import PromptTooLongError, UsageError
 MAX_INPUT_BYTES = 16 << 20
 """More text than any context holds: 262,144 tokens of Gemma's longest ones would be more, but no
 text that people write comes near."""
+
+_MENTION = re.compile(r"(?<!\S)@(\S+)")
 
 NUL_PROBE = 8192
 """A NUL byte this early means a binary file, as git and grep decide it."""
@@ -40,6 +45,37 @@ def read_text(stream: BinaryIO, name: str = "Standard input") -> str:
         ) from error
 
 
+def read_file(path: Path) -> str:
+    """The text of a file; raises as :func:`read_text` does, and when the file cannot be read."""
+    try:
+        with path.expanduser().open("rb") as file:
+            return read_text(file, str(path))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def mentioned(argument: str) -> list[Path]:
+    """The files that words such as ``@notes.txt`` name; a word that names none stays a word.
+
+    Raises :class:`~gemmtp.errors.UsageError` when the whole argument is such a word and no file.
+    """
+    words: list[str] = _MENTION.findall(argument)
+    paths = [Path(word).expanduser() for word in words]
+    if len(words) == 1 and argument == f"@{words[0]}" and not paths[0].is_file():
+        raise UsageError(f"There is no file {words[0]!r}.", "Say more than @FILE to mean the word.")
+    return [path for path in paths if path.is_file()]
+
+
+def attached(files: Sequence[tuple[Path, str]]) -> str:
+    """Files as a prompt holds them: each name, and its text in a fence that the text lacks."""
+    blocks = []
+    for path, text in files:
+        longest = max(map(len, re.findall("`{3,}", text)), default=2)
+        fence = "`" * (longest + 1)
+        blocks.append(f"{path.name}\n{fence}\n{text.rstrip(chr(10))}\n{fence}")
+    return "\n\n".join(blocks)
+
+
 def checked_argument(argument: str) -> str:
     """``argument``, unless it holds bytes of the command line that are no UTF-8.
 
@@ -51,9 +87,9 @@ def checked_argument(argument: str) -> str:
     return argument
 
 
-def joined(piped: str, argument: str) -> str:
-    """Piped text before the prompt, a blank line between them."""
-    parts = [part for part in (piped.rstrip("\n"), argument) if part]
+def joined(piped: str, argument: str, files: str = "") -> str:
+    """Piped text, then files, then the prompt, with blank lines between them."""
+    parts = [part for part in (piped.rstrip("\n"), files, argument) if part]
     return "\n\n".join(parts)
 
 
