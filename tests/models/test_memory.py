@@ -11,6 +11,7 @@ import pytest
 from gemmtp.llama.context import ContextOptions
 from gemmtp.llama.pair import check_files
 from gemmtp.llama.plan import Rehearsal, confirm, context_of, models_of
+from gemmtp_models.header import read_header
 from gemmtp_models.memory import (
     DESKTOP,
     GIB,
@@ -29,11 +30,12 @@ from gemmtp_models.memory import (
 )
 from gemmtp_models.memory_choice import FLOOR, STEP, choose, largest_context
 from gemmtp_models.memory_graph import Graph, Node
-from gemmtp_models.memory_projector import projector_of
-from gemmtp_models.memory_sets import closest_target
+from gemmtp_models.memory_projector import Projector, projector_of
+from gemmtp_models.memory_sets import closest_target, projector_of_header
 from gemmtp_models.memory_words import memory_words, server_line, vision_words, wish_options
 from gemmtp_models.shapes import HEADER_BYTES, RECIPES, SIZES, drafter_shape, target_shape
 from tests.perf.cards import CARDS
+from tests.perf.zero_files import zero_projector
 from tests.support.tiny_pair import write_drafter, write_target
 
 RAM = Device("RAM", 64 * GIB, 64 * GIB, gpu=False)
@@ -197,6 +199,16 @@ def test_an_image_needs_a_batch_that_holds_it_where_all_see_all() -> None:
     projector = projector_of("31b")
     assert projector.compute(1120) > 3 * projector.compute(280)
     assert projector.compute(280, flash=False) > projector.compute(280)
+
+
+@pytest.mark.parametrize("blocks", [0, 2])
+def test_a_projector_is_read_from_its_file(blocks: int, tmp_path: Path) -> None:
+    heads, inner = (4, 256) if blocks else (1, 0)
+    wanted = Projector(0, blocks, 64, inner, heads, 96)
+    header = read_header(zero_projector(tmp_path / "mmproj.gguf", wanted))
+    projector = projector_of_header(header)
+    assert replace(projector, nbytes=0) == wanted
+    assert projector.nbytes == sum(tensor.nbytes for tensor in header.tensors.values())
 
 
 def test_a_wish_that_fits_is_not_touched() -> None:

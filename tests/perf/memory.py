@@ -3,6 +3,7 @@
     python -m tests.perf.memory grid      # every size against loads that allocate nothing
     python -m tests.perf.memory random    # 2,000 configurations: never "fits" where it does not
     python -m tests.perf.memory cards     # published measurements, fitted ones left out in turn
+    python -m tests.perf.memory projector # every projector against what mtmd reserves
     python -m tests.perf.memory load      # one real load of a 31B-shaped file; 17 GB of page cache
     python -m tests.perf.memory time      # how long gemmtp plan takes without files
 
@@ -37,12 +38,12 @@ from gemmtp_models.memory import (
     output_bytes,
     runtime_bytes,
 )
-from gemmtp_models.memory_projector import IMAGE_BUDGETS
+from gemmtp_models.memory_projector import IMAGE_BUDGETS, WARM_UP, projector_of
 from gemmtp_models.shapes import SIZES, drafter_shape, target_shape
 
 from .cards import CARDS, Card
 from .peer import cache
-from .zero_files import zero_pair
+from .zero_files import zero_pair, zero_projector
 
 CONTEXTS = (8192, 32768, 131072, 262144)
 KV_TYPES = ("f16", "q8_0", "q4_0")
@@ -270,6 +271,38 @@ def load(size: str) -> bool:
     return _off(planned, round(total)) < TOTAL_BOUND
 
 
+_PROJECTOR = """
+import sys
+from pathlib import Path
+from llama_cpp import mtmd_cpp
+from gemmtp.llama.model import LoadOptions, Model
+model = Model.open(Path(sys.argv[1]), LoadOptions(no_alloc=True))
+parameters = mtmd_cpp.mtmd_context_params_default()
+parameters.use_gpu = False
+parameters.n_threads = 1
+assert mtmd_cpp.mtmd_init_from_file(sys.argv[2].encode(), model.handle, parameters)
+"""
+_RESERVED = re.compile(r"reserve_compute_meta: +CPU compute buffer size = +([\d.]+) MiB")
+
+
+def projectors() -> bool:
+    """Work space for the image of 256 tokens that mtmd reserves for when it starts."""
+    good = True
+    for size in SIZES:
+        folder = cache() / "zeros"
+        target, _ = zero_pair(folder, size)
+        shape = projector_of(size)
+        path = zero_projector(folder / f"{size}-projector.gguf", shape)
+        words = [sys.executable, "-c", _PROJECTOR, str(target), str(path)]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        reserved = [float(match[1]) for match in _RESERVED.finditer(done.stderr)]
+        ours = shape.compute(WARM_UP) / MIB
+        held = abs(ours / reserved[-1] - 1) <= COMPUTE_BOUND
+        good &= held
+        print(f"{size:5} {ours:8.2f} MiB, mtmd {reserved[-1]:8.2f}{'' if held else '  MISSED'}")
+    return good
+
+
 def answer_time() -> bool:
     """``gemmtp plan`` as a program, without files; the median of nine."""
     words = [sys.executable, "-m", "gemmtp", "plan", "gemma4:31b-mtp", "--vram", "24G", "--image"]
@@ -285,7 +318,7 @@ def answer_time() -> bool:
 def main() -> int:
     """Run one comparison; 1 when a bound was missed."""
     parser = argparse.ArgumentParser(description="Hold the memory plan against llama.cpp.")
-    parser.add_argument("what", choices=("grid", "random", "cards", "load", "time"))
+    parser.add_argument("what", choices=("grid", "random", "cards", "projector", "load", "time"))
     parser.add_argument("-n", type=int, default=2000, help="random configurations")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--size", choices=tuple(SIZES), default="31b", help="what to load")
@@ -294,6 +327,7 @@ def main() -> int:
         "grid": grid,
         "random": lambda: random_devices(given.n, given.seed),
         "cards": cards,
+        "projector": projectors,
         "load": lambda: load(given.size),
         "time": answer_time,
     }

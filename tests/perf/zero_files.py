@@ -6,14 +6,20 @@ of 262,144 tokens and as many merges as a published file has.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 
 import gguf
 import numpy as np
 
-from gemmtp_models.shapes import RECIPES, SIZES, Shape, drafter_shape, target_shape
+from gemmtp_models.memory_projector import Projector
+from gemmtp_models.shapes import RECIPES, Shape, drafter_shape, target_shape
 
 MERGES = 514_906
+PATCH, POSITIONS = 16, 10_240
+"""Pixels of a patch's side, and places of the position tables of the vision tower."""
+
 _SPECIAL = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<|turn>", "<turn|>")
 _CONTROL, _NORMAL, _BYTE = 3, 1, 6
 
@@ -116,6 +122,71 @@ def _vocabulary(writer: gguf.GGUFWriter, size: int) -> None:
     writer.add_add_space_prefix(False)
 
 
-def all_sizes() -> tuple[str, ...]:
-    """The sizes in the order of the table."""
-    return tuple(SIZES)
+def zero_projector(path: Path, projector: Projector) -> Path:
+    """A projector of this tower that mtmd loads, written when it is not there yet."""
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    writer = gguf.GGUFWriter(path, "clip")
+    p, vision = projector, "clip.vision."
+    writer.add_bool("clip.has_vision_encoder", True)
+    writer.add_bool("clip.use_gelu", True)
+    writer.add_string(vision + "projector_type", "gemma4v" if p.blocks else "gemma4uv")
+    for key, number in (
+        ("projection_dim", p.out),
+        ("image_size", 224),
+        ("patch_size", PATCH),
+        ("embedding_length", p.width),
+        ("feed_forward_length", p.feed_forward),
+        ("block_count", p.blocks),
+        ("attention.head_count", max(p.heads, 1)),
+    ):
+        writer.add_uint32(vision + key, number)
+    writer.add_float32(vision + "attention.layer_norm_epsilon", 1e-6)
+    writer.add_array(vision + "image_mean", [0.0] * 3)
+    writer.add_array(vision + "image_std", [1.0] * 3)
+    size = sum(_add_zeros(writer, name, shape) for name, shape in _projector_tensors(p))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    writer.close()
+    with path.open("r+b") as file:
+        file.truncate(-(-file.seek(0, 2) // 32) * 32 + size)
+    return path
+
+
+def _add_zeros(writer: gguf.GGUFWriter, name: str, shape: list[int]) -> int:
+    """A BF16 matrix, or F32 where mtmd wants that; bytes up to the next tensor."""
+    exact = len(shape) == 1 or name in ("v.patch_embd.weight", "v.position_embd.weight")
+    kind = gguf.GGMLQuantizationType.F32 if exact else gguf.GGMLQuantizationType.BF16
+    width = 4 if exact else 2
+    *rows, row = reversed(shape)
+    nbytes = prod(shape) * width
+    writer.add_tensor_info(name, [*rows, row * width], np.dtype(np.uint8), nbytes, raw_dtype=kind)
+    return -(-nbytes // 32) * 32
+
+
+def _projector_tensors(p: Projector) -> Iterator[tuple[str, list[int]]]:
+    n = p.width
+    yield "mm.input_projection.weight", [n, p.out]
+    yield "v.position_embd.weight", [n, POSITIONS, 2]
+    if not p.blocks:
+        square = (3 * PATCH) ** 2 * 3
+        yield "v.patch_embd.weight", [square, n]
+        yield "v.patch_embd.bias", [n]
+        for i, width in ((1, square), (2, n), (3, n)):
+            yield f"v.patch_norm.{i}.weight", [width]
+            yield f"v.patch_norm.{i}.bias", [width]
+        return
+    yield "v.patch_embd.weight", [PATCH, PATCH, 3, n]
+    for i in range(p.blocks):
+        block = f"v.blk.{i}."
+        for name in ("attn_q", "attn_k", "attn_v", "attn_out"):
+            yield f"{block}{name}.weight", [n, n]
+        for name in ("ln1", "ln2", "attn_post_norm", "ffn_post_norm"):
+            yield f"{block}{name}.weight", [n]
+        for name in ("attn_q_norm", "attn_k_norm"):
+            yield f"{block}{name}.weight", [n // p.heads]
+        yield block + "ffn_gate.weight", [n, p.feed_forward]
+        yield block + "ffn_up.weight", [n, p.feed_forward]
+        yield block + "ffn_down.weight", [p.feed_forward, n]
