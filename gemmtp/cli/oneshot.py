@@ -168,7 +168,7 @@ def chosen_sampling(
     elif "general.sampling.temp" in metadata:
         base = SamplingParameters(
             metadata.float32("general.sampling.temp"),
-            metadata.uint32("general.sampling.top_k", base.top_k),
+            metadata.int32("general.sampling.top_k", base.top_k),
             metadata.float32("general.sampling.top_p", base.top_p),
             metadata.float32("general.sampling.min_p", base.min_p),
         )

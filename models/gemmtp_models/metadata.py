@@ -107,6 +107,11 @@ class Metadata(Mapping[str, Entry]):
         value = self._scalar(key, ValueType.UINT32, default)
         return int(value)
 
+    def int32(self, key: str, default: int | None = None) -> int:
+        """A signed 32-bit integer."""
+        value = self._scalar(key, ValueType.INT32, default)
+        return int(value)
+
     def float32(self, key: str, default: float | None = None) -> float:
         """A 32-bit float."""
         value = self._scalar(key, ValueType.FLOAT32, default)

@@ -9,9 +9,11 @@ import signal
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.cli.conftest import Cli, program
+from tests.support.tiny_pair import write_target
 
 GREEDY = ("--raw", "--temperature", "0", "--threads", "1", "--ctx", "256")
 
@@ -129,6 +131,20 @@ def test_a_chat_prompt_goes_through_the_template(cli: Cli, tiny: tuple[Path, Pat
     raw = json.loads(cli(*chat, "--raw").out)["prompt_tokens"]["evaluated"]
     system = json.loads(cli(*chat, "--system", "Be brief.").out)["prompt_tokens"]["evaluated"]
     assert raw < plain < system
+
+
+def test_a_files_own_sampling_defaults_count(cli: Cli, tmp_path: Path) -> None:
+    # The types that llama.cpp's converter writes: top-k is an int32.
+    defaults = {
+        "general.sampling.temp": np.float32(0.0),
+        "general.sampling.top_k": np.int32(7),
+        "general.sampling.top_p": np.float32(0.5),
+    }
+    target = write_target(tmp_path / "target.gguf", metadata=defaults)
+    args = ("run", target, "--raw", "--threads", 1, "--max-tokens", 20, "--json", "the")
+    document = json.loads(cli(*args).out)
+    assert document["conditions"]["temperature"] == 0.0
+    assert json.loads(cli(*args).out)["text"] == document["text"]
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def _token_types(size: int) -> list[int]:
 
 
 def _metadata(model: TinyModel) -> dict[str, object]:
-    """All keys; ``int`` is written as uint32 and ``float`` as float32."""
+    """All keys; ``int`` is written as uint32, ``np.int32`` as such, ``float`` as float32."""
     a = model.architecture
     keys: dict[str, object] = {
         "general.name": "Tiny",
@@ -177,10 +177,12 @@ def _add(writer: gguf.GGUFWriter, key: str, value: object) -> None:
         writer.add_array(key, list(value))
     elif isinstance(value, bool):
         writer.add_bool(key, value)
+    elif isinstance(value, np.int32):
+        writer.add_int32(key, int(value))
     elif isinstance(value, int):
         writer.add_uint32(key, value)
-    elif isinstance(value, float):
-        writer.add_float32(key, value)
+    elif isinstance(value, float | np.float32):
+        writer.add_float32(key, float(value))
     else:
         writer.add_string(key, str(value))
 
