@@ -160,7 +160,8 @@ def _fetch(hub: Hub, file: RemoteFile, folder: Path, report: Report, options: Op
                 break
             except ChangedError as error:
                 journal.clear()
-                if not restarts_left:
+                # Nobody may still write when the file is begun anew.
+                if not restarts_left or not transfer.ended:
                     os.ftruncate(handle, 0)
                     raise DownloadError(
                         f"{file.path} of {file.repo} {error}.",

@@ -70,6 +70,7 @@ class Transfer:
         self._changed = threading.Condition()
         # Everything below is read and written under the condition.
         self._written = Ranges(journal.ranges)
+        self._claimed = Ranges(journal.ranges)
         self._unsynced: list[tuple[int, int]] = []
         self._unsynced_bytes = 0
         self._hashed = 0
@@ -328,10 +329,7 @@ class Transfer:
         at = 0
         try:
             for chunk in self._chunks(response):
-                with self._changed:
-                    gaps = self._written.missing(at, at + len(chunk))
-                for start, end in gaps:
-                    self._write(_Piece(start, end), [chunk[start - at : end - at]], end - start)
+                self._write(_Piece(at, self._size), [chunk], len(chunk))
                 at += len(chunk)
         finally:
             with self._changed:
@@ -340,20 +338,33 @@ class Transfer:
             raise PassingError(f"{response.url.host} ended too early")
 
     def _write(self, piece: _Piece, chunks: list[bytes], count: int) -> None:
-        """Write ``count`` bytes at the start of ``piece`` and move it on."""
+        """Write ``count`` bytes at the start of ``piece`` and move it on.
+
+        What another connection has written or is about to write is left alone: a byte may have
+        been hashed already, and no second server's byte may take its place.
+        """
         if count > piece.end - piece.start:
             raise PassingError("more bytes came than were asked for")
+        start, end = piece.start, piece.start + count
         with self._changed:
             while self._unsynced_bytes > MOST_UNSYNCED and not self._stop:
                 self._changed.wait(REPORT_SECONDS)
             if self._stop or not count:
                 return
-        _write_all(self._handle, chunks, piece.start)
+            free = self._claimed.missing(start, end)
+            self._claimed.add(start, end)
+        if free == [(start, end)]:
+            _write_all(self._handle, chunks, start)
+        else:
+            data = b"".join(chunks)
+            for first, last in free:
+                _write_all(self._handle, [data[first - start : last - start]], first)
         with self._changed:
-            start, piece.start = piece.start, piece.start + count
-            self._written.add(start, piece.start)
-            self._unsynced.append((start, piece.start))
-            self._unsynced_bytes += count
+            piece.start = end
+            for first, last in free:
+                self._written.add(first, last)
+                self._unsynced.append((first, last))
+                self._unsynced_bytes += last - first
             if self._unsynced_bytes >= SYNC_AT or self._written.total == self._size:
                 self._changed.notify_all()
 

@@ -112,6 +112,22 @@ def test_a_server_without_ranges_sends_the_file_once(
     assert fetch(hub, _file(), tmp_path, options=QUICK).read_bytes() == DATA
 
 
+def test_no_byte_is_written_twice_where_two_connections_bring_it(
+    server: LocalHub, hub: Hub, tmp_path: Path
+) -> None:
+    """One streams the whole file while the others bring ranges, and one of them is damaged."""
+    server.rate = 20 * MIB
+    kinds = iter(["200 instead of 206", "corrupt byte", None, "corrupt byte"] * 50)
+    server.fault = lambda asked: next(kinds)
+    for _ in range(4):
+        try:
+            path = fetch(hub, _file(), tmp_path, options=QUICK)
+        except DownloadError:
+            continue
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == SHA
+        path.unlink()
+
+
 def test_a_version_that_changes_on_the_way_is_fetched_anew(
     server: LocalHub, hub: Hub, tmp_path: Path
 ) -> None:

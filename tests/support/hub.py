@@ -114,10 +114,15 @@ class LocalHub:
 
     def _server(self, name: str) -> ThreadingHTTPServer:
         handler = type(f"_{name}", (_Handler,), {"hub": self, "server_name": name})
-        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        server.daemon_threads = True
-        server.block_on_close = False
-        return server
+        return _Server(("127.0.0.1", 0), handler)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that was killed is part of the tests."""
 
 
 class _Handler(BaseHTTPRequestHandler):
