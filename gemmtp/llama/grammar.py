@@ -1,9 +1,10 @@
 """llama.cpp's grammar as a processor: only tokens that the grammar lets through keep their logits.
 
 Asking llama.cpp about each of 262,144 tokens takes tens of milliseconds a row, so tokens are asked
-about in the order of their logits until as many are valid as top-k looks at. Where the grammar
-wants something that the model does not, few of the best are valid; then the vocabulary is walked as
-a tree of pieces. Either way the row is chosen from as if every token had been asked about.
+about from the best downwards until as many are valid as top-k looks at, or those found outweigh all
+that could follow so much that the nucleus is settled. Where the grammar wants something that the
+model does not, the vocabulary is walked as a tree of pieces. Either way the row is chosen from as
+if every token had been asked about.
 
 llama.cpp ends the process when a token is accepted that the grammar rejects: that is checked first.
 """
@@ -37,10 +38,16 @@ MAX_NESTING = 200
 KEPT_STATES = 40
 """How many tokens can be taken back: twice the deepest draft and more."""
 
-LOOKS = (2, 16)
-"""Candidates that are asked about before the tree is walked, in multiples of top-k."""
+LOOKS, FEWEST, MOST = 3, 16, 8
+"""How often, each time further down, the best tokens are asked about before the tree is walked, and
+from how many to how many at a time, the latter in multiples of what top-k wants."""
 
-FEWEST = 16
+FEW = 8
+"""Where less than one in so many is valid, the tree is walked at once."""
+
+FURTHEST = np.float32(100.0)
+TOLERANCE = 1e-9
+"""Room for the rounding of sums in double precision."""
 
 _LITERAL = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*')
 _BOUNDS = re.compile(r"\{\s*([0-9]+)\s*,\s*([0-9]+)\s*\}")
@@ -139,10 +146,11 @@ class GrammarProcessor:
         thought: tuple[int, int] | None = None,
     ) -> None:
         self._grammar, self._thought = grammar, thought
+        self._sampling, self._temperature = sampling, sampling.temperature
         self._wanted = 1 if sampling.greedy else sampling.top_k
         self._states = [_State("waiting" if thought else "writing", grammar.start)]
         self._allowed: Ids | None = None
-        self._reach = np.float32(10.0)
+        self._reach = np.float32(8.0)
 
     def apply(self, logits: Floats, history: Sequence[int]) -> None:
         """Raises :class:`~gemmtp.errors.UsageError` when the grammar lets no token through."""
@@ -150,9 +158,10 @@ class GrammarProcessor:
         if state.mode == "thinking":
             logits[self._grammar.pieces.ends] = -np.inf
         # A row of no numbers, or without any token left, is the caller's to complain about.
-        if state.mode not in ("waiting", "writing") or not np.isfinite(logits.max()):
+        best = logits.max()
+        if state.mode not in ("waiting", "writing") or not np.isfinite(best):
             return
-        self._allowed = allowed = self._valid(logits, state.position)
+        self._allowed = allowed = self._valid(logits, state.position, best)
         kept = allowed
         if state.mode == "waiting" and self._thought is not None:
             kept = np.append(allowed, np.int32(self._thought[0]))
@@ -212,30 +221,56 @@ class GrammarProcessor:
         one = self._grammar.pieces.choosable(np.array([token], np.int32))
         return bool(position.accepts(one).any())
 
-    def _valid(self, logits: Floats, position: _Position) -> Ids:
-        """Valid tokens, at least the ``wanted`` best of them; all where there are fewer."""
-        pieces = self._grammar.pieces
-        for look in LOOKS if self._wanted else ():
-            ids = pieces.choosable(self._best(logits, max(FEWEST, self._wanted * look)))
-            ids = ids[position.accepts(ids)]
-            if len(ids) >= self._wanted:
-                return ids
+    def _valid(self, logits: Floats, position: _Position, best: np.float32) -> Ids:
+        """Valid tokens, enough of the best ones that sampling sees no difference."""
+        pieces, reach = self._grammar.pieces, self._reach
+        for look in range(LOOKS if self._wanted else 0):
+            ids, edge = self._above(logits, best - reach)
+            if look == 0:
+                self._aim(len(ids))
+            asked = pieces.choosable(ids)
+            valid = asked[position.accepts(asked)]
+            if self._enough(logits[valid], edge):
+                return valid
+            if len(valid) * FEW < len(asked):
+                break
+            reach *= np.float32(1.5)
         everything = pieces.walk(position.accepts)
         return everything[logits[everything] > -np.inf]
 
-    def _best(self, logits: Floats, n: int) -> Ids:
-        """The ``n`` tokens of the highest logits and not many more, ties with the n-th included."""
-        best = logits.max()
-        ids = np.flatnonzero(logits >= best - self._reach)
-        if not n <= len(ids) <= 4 * n:
-            if len(ids) < n:
-                ids = np.flatnonzero(logits > -np.inf)
-            if len(ids) > n:
-                values = logits[ids]
-                edge = np.partition(values, len(ids) - n)[len(ids) - n]
-                ids = ids[values >= edge]
-                self._reach = best - edge
-        return ids.astype(np.int32)
+    def _aim(self, found: int) -> None:
+        """Look as far down in the next row as will find two to four times what top-k wants."""
+        need = max(FEWEST, self._wanted)
+        if found > 4 * need:
+            self._reach *= np.float32(0.85)
+        elif found < 2 * need:
+            self._reach = min(self._reach * np.float32(1.15), FURTHEST)
+
+    def _above(self, logits: Floats, edge: np.float32) -> tuple[Ids, np.float32]:
+        """All tokens whose logits reach ``edge``, which is raised where they are too many."""
+        ids = np.flatnonzero(logits >= max(edge, np.finfo(np.float32).min))
+        most = MOST * max(FEWEST, self._wanted)
+        if len(ids) > most:
+            values = logits[ids]
+            edge = np.partition(values, len(ids) - most)[len(ids) - most]
+            ids = ids[values >= edge]
+        return ids.astype(np.int32), edge
+
+    def _enough(self, valid: Floats, edge: np.float32) -> bool:
+        """Whether tokens below ``edge`` cannot matter beside those of the logits ``valid``.
+
+        Either top-k looks at none of them; or the nucleus, whose size is a share of all that top-k
+        looks at, would end at the same token if each of them were as likely as ``edge`` allows.
+        """
+        missing = self._wanted - len(valid)
+        if missing <= 0 or not len(valid) or self._sampling.greedy:
+            return missing <= 0
+        weights = np.exp(-np.sort(-(valid - valid.max()).astype(np.float64)) / self._temperature)
+        unseen = missing * np.exp((float(edge) - float(valid.max())) / self._temperature)
+        reached, top_p = weights.cumsum(), self._sampling.top_p
+        least = np.searchsorted(reached, top_p * reached[-1] * (1 - TOLERANCE))
+        most = np.searchsorted(reached, top_p * (reached[-1] + unseen) * (1 + TOLERANCE))
+        return bool(least == most < len(reached))
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -48,6 +49,11 @@ def test_piped_text_comes_before_the_prompt() -> None:
     assert source.joined("a diff\n", "Review this") == "a diff\n\nReview this"
     assert source.joined("", "Hello") == "Hello"
     assert source.joined("only\n", "") == "only"
+
+
+def test_a_file_stands_in_a_fence_that_its_text_lacks() -> None:
+    files = [(Path("a/notes.md"), "x\n"), (Path("b.md"), "````\ny\n````\n")]
+    assert source.attached(files) == ("notes.md\n```\nx\n```\n\nb.md\n`````\n````\ny\n````\n`````")
 
 
 def test_input_that_is_no_text_is_refused() -> None:
