@@ -15,8 +15,9 @@ from gemmtp.llama import plan as rehearsal
 from gemmtp.llama.context import ContextOptions
 from gemmtp.llama.model import LoadOptions, Progress
 from gemmtp.llama.pair import CheckedPair, Pair
-from gemmtp_models.memory import DESKTOP, GIB, Device, Estimate, KvType, Wish
+from gemmtp_models.memory import GIB, Device, Estimate, KvType, Wish
 from gemmtp_models.memory_choice import Choice, Setting, choose
+from gemmtp_models.memory_projector import Projector
 from gemmtp_models.memory_words import gib, memory_words, step_line, vision_words, wish_options
 
 NO_ROOM = "it did not fit into memory"
@@ -48,6 +49,11 @@ class Fitted:
         return memory_words(self.placed) if len(self.placed.devices) > 1 else None
 
     @property
+    def projector_on_gpu(self) -> bool:
+        """Whether the projector is to be put on the GPU."""
+        return self.placed.wish.projector_on_gpu
+
+    @property
     def vision(self) -> str | None:
         """The start line's words about the projector, None without images."""
         return vision_words(self.placed)
@@ -60,12 +66,15 @@ def fitted(
     load: LoadOptions,
     fixed: frozenset[Setting],
     devices: Sequence[Device] | None = None,
+    projector: Projector | None = None,
+    image_tokens: int = 0,
 ) -> Fitted:
     """The settings, or what comes nearest to them and fits; what was given up is said on stderr.
 
+    ``image_tokens`` is the most that an image may take, 0 for a run without images.
     Raises :class:`~gemmtp.errors.DoesNotFitError` with the nearest settings that would fit.
     """
-    models = rehearsal.models_of(name, files)
+    models = rehearsal.models_of(name, files, projector)
     wish = Wish(
         ctx=context.n_ctx,
         kv=context.kv,
@@ -76,6 +85,7 @@ def fitted(
         drafting=files.drafter is not None,
         gpu_layers=load.gpu_layers,
         repack=load.repack,
+        image_tokens=0 if projector is None else image_tokens,
     )
     if devices is None:
         devices = rehearsal.machine()
@@ -86,8 +96,12 @@ def fitted(
     if _is_close(choice.estimate):
         placed = rehearsal.confirm(choice.estimate, files, context)
         if choice.estimate.fits and not placed.fits:
-            margin = DESKTOP + placed.missing
-            choice = choose(models, wish, devices, fixed, margin)
+            planned = choice.estimate.uses
+            short = [
+                replace(device, free=device.free - max(0, real.total - ours.total))
+                for device, real, ours in zip(placed.devices, placed.uses, planned, strict=True)
+            ]
+            choice = choose(models, wish, short, fixed)
         else:
             choice = replace(choice, estimate=placed)
     return _checked(choice, wish, files, context, fixed)

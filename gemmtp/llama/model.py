@@ -32,10 +32,10 @@ class LoadOptions:
     """How weights are placed.
 
     ``gpu_layers`` -1 puts every layer on the GPU where there is one; of the first ``host_experts``
-    layers the experts stay in host memory. ``repack`` lets llama.cpp make
-    a second copy of quantised weights in a layout that its CPU kernels like better: twice the
-    memory and a slow load for faster prompts. ``no_alloc`` places everything and allocates nothing:
-    such a model can be measured and not run.
+    layers the experts stay in host memory. ``repack`` lets llama.cpp make a second copy of
+    quantised weights in a layout that its CPU kernels like better: twice the memory and a slow load
+    for faster prompts. ``no_alloc`` places everything and allocates nothing: such a model can be
+    measured and not run.
     """
 
     gpu_layers: int = -1

@@ -24,6 +24,7 @@ from gemmtp.llama.pair import CheckedPair
 from gemmtp.llama.target import TargetContext
 from gemmtp_models import memory
 from gemmtp_models.geometry import read_geometry
+from gemmtp_models.memory_projector import Projector
 from gemmtp_models.shapes import Shape, shape_of
 
 MIB = 1 << 20
@@ -142,13 +143,14 @@ def machine() -> list[memory.Device]:
     return [memory.Device("RAM", free, total, gpu=False), *gpus]
 
 
-def models_of(name: str, files: CheckedPair) -> memory.ModelSet:
-    """The shapes of a checked pair."""
+def models_of(name: str, files: CheckedPair, projector: Projector | None = None) -> memory.ModelSet:
+    """The shapes of a checked pair, with the projector beside it if there is one."""
     drafter = files.drafter
     return memory.ModelSet(
         name,
         shape_of(files.target, files.geometry),
         None if drafter is None else shape_of(drafter, read_geometry(drafter)),
+        projector,
     )
 
 

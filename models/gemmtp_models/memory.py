@@ -285,7 +285,7 @@ def _target_part(shape: Shape, wish: Wish, placement: Placement, gpus: int) -> l
             weight.nbytes
             for weight in shape.weights
             if weight.type.name in _REPACKED
-            and weight.name.startswith("blk.")
+            and weight.name != "per_layer_token_embd.weight"
             and _homes(weight, placement) == {0}
         )
     kv = [0] * (gpus + 1)

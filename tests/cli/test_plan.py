@@ -7,16 +7,19 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gemmtp.cli import doctor
+from gemmtp.cli import doctor, fitting
 from gemmtp.cli.plan import size_of
 from gemmtp.errors import EngineError, UsageError
 from gemmtp.llama import plan as rehearsal
+from gemmtp.llama.context import ContextOptions
+from gemmtp.llama.model import LoadOptions
 from gemmtp.llama.pair import Pair, check_files
-from gemmtp_models.memory import DESKTOP, GIB, MIB, Device, Wish, estimate
+from gemmtp_models.memory import DESKTOP, GIB, MIB, Device, Estimate, Wish, estimate
 from tests.cli.conftest import Cli
 from tests.support.tiny_pair import write_drafter, write_target
 
@@ -129,6 +132,45 @@ def test_run_gives_up_in_order_and_says_so(
     fixed = cli("run", target, "--drafter", drafter, "--ctx", 8192, *RUN)
     assert "of 5 layers on the GPU: frees " in fixed.err
     assert " · ctx 8192 f16 · " in fixed.err
+
+
+def test_run_believes_llama_cpp_when_it_needs_more_than_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = write_target(tmp_path / "t.gguf", context_length=16384)
+    files = check_files(target, None)
+    context = ContextOptions(n_ctx=8192, threads=1)
+    devices = [Device("RAM", 400 * MIB, 4 * GIB, gpu=False)]
+    asked: list[Estimate] = []
+
+    def larger(placed: Estimate, *rest: object) -> Estimate:
+        asked.append(placed)
+        compute = placed.uses[0].compute + placed.spare(0) + MIB
+        return replace(placed, uses=(replace(placed.uses[0], compute=compute),))
+
+    monkeypatch.setattr(fitting, "_is_close", lambda placed: True)
+    monkeypatch.setattr(rehearsal, "confirm", larger)
+    plan = fitting.fitted("t", files, context, LoadOptions(), frozenset(), devices)
+    assert asked[0].wish.ctx == 8192
+    assert plan.context.n_ctx < 8192
+    assert "note: to make it fit, context " in capsys.readouterr().err
+
+
+def test_run_asks_llama_cpp_when_it_is_close(
+    tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = check_files(*tiny)
+    context = ContextOptions(n_ctx=8192, threads=1)
+    close = [Device("RAM", GIB, GIB, gpu=False)]
+    ours = fitting.fitted("t", files, context, LoadOptions(), frozenset(), close).placed
+    assert not fitting._is_close(ours)
+    monkeypatch.setattr(fitting, "_is_close", lambda placed: True)
+    confirmed = fitting.fitted("t", files, context, LoadOptions(), frozenset(), close).placed
+    assert confirmed.uses != ours.uses
+    assert confirmed.uses[0].total == pytest.approx(ours.uses[0].total, abs=0.05 * MIB)
+    large = replace(ours, uses=(replace(ours.uses[0], kv=GIB // 2),))
+    monkeypatch.undo()
+    assert fitting._is_close(large)
 
 
 def test_run_ends_with_4_when_nothing_helps(

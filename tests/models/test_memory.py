@@ -168,6 +168,16 @@ def test_tables_stay_in_ram_and_the_output_lies_beside_the_last_layer() -> None:
     assert places[1] == target.nbytes - sizes["per_layer_token_embd.weight"]
 
 
+def test_repacking_copies_what_the_cpu_multiplies_with() -> None:
+    """A real load of E2B in Q4_0 made a CPU_REPACK buffer of 1222.80 MiB."""
+    models = published("e2b")
+    plain, repacked = (
+        estimate(models, Wish(repack=repack, drafting=False), [RAM]).uses[0].weights
+        for repack in (False, True)
+    )
+    assert repacked - plain == pytest.approx(1222.80 * MIB, abs=0.01 * MIB)
+
+
 def test_layers_are_split_by_free_memory() -> None:
     placement = place(target_shape("31b"), Wish(), [8 * GIB, 24 * GIB])
     # 60 layers and the output, a quarter of them on the first card: 0 to 15.
