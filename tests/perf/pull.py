@@ -48,7 +48,8 @@ with Hub(url) as hub:
 def serving(size: int, rate: float | None = None) -> Iterator[tuple[LocalHub, str]]:
     """A hub with one file of random bytes, and the file's sha256."""
     with LocalHub() as server:
-        sha256 = server.add(REPO, PATH, random.Random(1).randbytes(size))
+        draw = random.Random(1)
+        sha256 = server.add(REPO, PATH, b"".join(draw.randbytes(MB) for _ in range(size // MB)))
         server.rate = rate
         yield server, sha256
 

@@ -60,7 +60,8 @@ class Repo:
 class LocalHub:
     """The two servers; everything may be changed while they run.
 
-    ``rate`` limits a connection to so many bytes a second. ``requests`` lists what was asked and
+    ``rate`` limits a connection to so many bytes a second, ``pause`` is what an answer of the CDN
+    waits for, in seconds. ``requests`` lists what was asked and
     ``sent`` counts the bytes of bodies. ``moved`` maps old repository names to new ones;
     ``redirect`` replaces the address of the CDN.
     """
@@ -73,6 +74,7 @@ class LocalHub:
         self.sent = 0
         self.rate: float | None = None
         self.fault: Callable[[Asked], str | None] = lambda asked: None
+        self.pause: Callable[[Asked], float] = lambda asked: 0.0
         self.hub_status: int | None = None
         self.retry_after: str | None = "0"
         self.redirect: str | None = None
@@ -222,6 +224,7 @@ class _Handler(BaseHTTPRequestHandler):
             headers = {"Retry-After": self.hub.retry_after} if self.hub.retry_after else {}
             self._answer(int(fault), headers)
             return
+        time.sleep(self.hub.pause(asked))
         self._send(data, sha256, asked.range, fault)
 
     def _send(self, data: bytes, etag: str, wanted: str | None, fault: str | None) -> None:
