@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from gemmtp.cli.doctor import missing_backend
+from gemmtp.cli.plan import does_not_fit
 from gemmtp.engine.depth import DepthChooser
-from gemmtp.errors import DoesNotFitError, EngineError
+from gemmtp.errors import EngineError
 from gemmtp.llama import library
 from gemmtp.llama import plan as rehearsal
 from gemmtp.llama.context import ContextOptions
@@ -18,7 +19,7 @@ from gemmtp.llama.pair import CheckedPair, Pair
 from gemmtp_models.memory import GIB, Device, Estimate, KvType, Wish
 from gemmtp_models.memory_choice import Choice, Setting, choose
 from gemmtp_models.memory_projector import Projector
-from gemmtp_models.memory_words import gib, memory_words, step_line, vision_words, wish_options
+from gemmtp_models.memory_words import memory_words, step_line, vision_words
 
 NO_ROOM = "it did not fit into memory"
 _OUT_OF_MEMORY = ("alloc", "memory")
@@ -116,11 +117,7 @@ def _checked(
 ) -> Fitted:
     placed = choice.estimate
     if not placed.fits:
-        others = [f"with {wish_options(other, wish)}" for other in choice.alternatives]
-        raise DoesNotFitError(
-            f"{placed.models.name} does not fit: {gib(placed.missing)} GiB are missing.",
-            f"What would fit: {', or '.join(others)}." if others else "Use a smaller model.",
-        )
+        raise does_not_fit(choice, wish)
     for step in choice.steps:
         sys.stderr.write(f"note: to make it fit, {step_line(step)}\n")
     chosen = placed.wish

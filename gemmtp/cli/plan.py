@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
+    from gemmtp.errors import DoesNotFitError
     from gemmtp_models.memory import Device, Estimate, ModelSet, Wish
     from gemmtp_models.memory_choice import Choice, Setting
 
@@ -75,17 +76,8 @@ def _say(
     names: dict[str, str],
     as_json: bool,
 ) -> None:
-    from gemmtp.errors import DoesNotFitError
     from gemmtp_models.memory_choice import largest_context
-    from gemmtp_models.memory_words import (
-        document,
-        gib,
-        server_line,
-        step_line,
-        table,
-        vision_words,
-        wish_options,
-    )
+    from gemmtp_models.memory_words import document, server_line, step_line, table, vision_words
 
     placed = choice.estimate
     models, chosen = placed.models, placed.wish
@@ -112,12 +104,21 @@ def _say(
         lines.append(f"the same elsewhere  {line}")
         sys.stdout.write("\n".join(lines) + "\n")
     if not placed.fits:
-        others = [f"with {wish_options(other, wish)}" for other in choice.alternatives]
-        others += smaller_sets(placed, wish, 3 - len(others))
-        raise DoesNotFitError(
-            f"{models.name} does not fit: {gib(placed.missing)} GiB are missing.",
-            f"What would fit: {', or '.join(others)}." if others else "Nothing known would fit.",
-        )
+        raise does_not_fit(choice, wish)
+
+
+def does_not_fit(choice: Choice, wish: Wish) -> DoesNotFitError:
+    """The error that names how much is missing and up to three things that would fit."""
+    from gemmtp.errors import DoesNotFitError
+    from gemmtp_models.memory_words import gib, wish_options
+
+    placed = choice.estimate
+    others = [f"with {wish_options(other, wish)}" for other in choice.alternatives]
+    others += smaller_sets(placed, wish, 3 - len(others))
+    return DoesNotFitError(
+        f"{placed.models.name} does not fit: {gib(placed.missing)} GiB are missing.",
+        f"What would fit: {', or '.join(others)}." if others else "Nothing known would fit.",
+    )
 
 
 def smaller_sets(placed: Estimate, wish: Wish, most: int) -> list[str]:

@@ -178,6 +178,8 @@ def confirm(
 
     Raises :class:`~gemmtp.errors.EngineError` when llama.cpp refuses the pair or the context.
     """
+    if not placed.wish.drafting:
+        files = replace(files, drafter=None)
     with Rehearsal.open(files, load_of(placed.wish)) as rehearsal:
         measured = rehearsal.measure(context_of(placed.wish, context, placed.models.target))
     uses = []
