@@ -21,6 +21,8 @@ Message = Mapping[str, Any]
 Tokenize = Callable[[str], list[int]]
 """Text to tokens with its markers parsed as special tokens."""
 
+BOS, EOS = "<bos>", "<eos>"
+
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _PLACEHOLDER = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
 _MARKER = re.compile(
@@ -81,7 +83,17 @@ def chat_tokens(
             # In two pieces, because user-defined markers are parsed in plain text as well.
             literal = taken[int(part)]
             tokens += tokenize(literal[:1]) + (tokenize(literal[1:]) if literal[1:] else [])
-    return tokens
+    return _begun_once(tokens, tokenize(BOS))
+
+
+def _begun_once(tokens: list[int], bos: list[int]) -> list[int]:
+    """``tokens`` with one beginning-of-text token, whatever the template wrote of it."""
+    if len(bos) != 1:
+        return tokens
+    begun = 0
+    while tokens[begun : begun + 1] == bos:
+        begun += 1
+    return bos + tokens[begun:]
 
 
 def _render(
@@ -92,8 +104,8 @@ def _render(
         "tools": list(tools) or None,
         "enable_thinking": thinking,
         "add_generation_prompt": True,
-        "bos_token": "<bos>",
-        "eos_token": "<eos>",
+        "bos_token": BOS,
+        "eos_token": EOS,
     }
     try:
         return render(source, variables)

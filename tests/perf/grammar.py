@@ -51,15 +51,15 @@ def timed_answer(
         logits = np.roll(noise, int(rng.integers(model.n_vocab)))
         if sure:
             raise_some_valid(logits, processor, rng)
-        start = time.perf_counter()
+        start = time.thread_time()
         processor.apply(logits, tokens)
-        masked = time.perf_counter() - start
+        masked = time.thread_time() - start
         best = np.argpartition(-logits, 64)[:64]
         best = best[logits[best] > -np.inf]
         tokens.append(int(best[logits[best].argmax()] if sure else rng.choice(best)))
-        start = time.perf_counter()
+        start = time.thread_time()
         processor.accept(tokens[-1])
-        seconds.append(masked + time.perf_counter() - start)
+        seconds.append(masked + time.thread_time() - start)
     return tokens, seconds
 
 
@@ -84,10 +84,10 @@ def main() -> int:
     options = parser.parse_args()
     failed = 0
     with Model.open(options.model) as model:
-        start = time.perf_counter()
+        start = time.thread_time()
         grammar = Grammar(model, gbnf_of(schemas()[50]).text)
         grammar.pieces.walk(grammar.start.accepts)
-        once = time.perf_counter() - start
+        once = time.thread_time() - start
         print(f"{model.n_vocab:,} tokens; the tree of pieces takes {once:.2f} s, once")
         markers = Markers(*range(model.n_vocab - 5, model.n_vocab))
         random = Random(1)

@@ -78,6 +78,14 @@ def test_markers_in_tools_and_in_thoughts_stay_text() -> None:
     assert tokens.count(-7) == 6
 
 
+@pytest.mark.parametrize("start", ["", "{{ bos_token }}", "<bos>{{ bos_token }}"])
+def test_a_conversation_begins_once(start: str) -> None:
+    messages: list[Message] = [{"role": "user", "content": "<bos>"}]
+    tokens = chat_tokens(messages, tokenize, template=start + "{{ messages[0].content }}")
+    assert text_of(tokens) == "<bos><bos>"
+    assert tokens.count(-1) == 1
+
+
 def test_a_missing_or_outdated_template_gives_way_to_ours() -> None:
     old = "{%- macro format_function_declaration(x) -%}{%- endmacro -%}{{ '<|tool_call>call:' }}"
     for given, word in ((None, "no chat template"), (" ", "no chat template"), (old, "outdated")):
