@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,12 +47,13 @@ def plan(
         raise UsageError(f"{kv!r} is no KV type.", "Use f16, q8_0 or q4_0.")
     if not 1 <= slots <= 64 or not 1 <= image_tokens <= 4096 or not 1 <= (ctx or 1) <= 1 << 22:
         raise UsageError("A context, a slot count or an image size is out of range.")
-    models, names, depth = _models(model, drafter)
+    asked = _asked(model, drafter)
+    models = asked.models
     wish = Wish(
         ctx=ctx or min(DEFAULT_CTX, models.target.context_length),
         kv=kv or "f16",  # type: ignore[arg-type]
         slots=slots,
-        depth=depth,
+        depth=asked.depth,
         drafting=not no_mtp and models.drafter is not None,
         gpu_layers=-1 if gpu_layers is None else gpu_layers,
         image_tokens=image_tokens if image and models.projector is not None else 0,
@@ -65,7 +66,10 @@ def plan(
     fixed = frozenset(setting for setting, is_given in given.items() if is_given)
     devices = _devices(vram, ram)
     choice = choose(models, wish, devices, fixed)
-    _say(choice, wish, image_tokens, devices, names, as_json)
+    confirmed = asked.is_here and not vram and ram is None and choice.estimate.fits
+    if confirmed:
+        choice = replace(choice, estimate=_confirmed(choice.estimate, asked.names))
+    _say(choice, wish, image_tokens, devices, asked.names, as_json, confirmed)
 
 
 def _say(
@@ -75,6 +79,7 @@ def _say(
     devices: list[Device],
     names: dict[str, str],
     as_json: bool,
+    confirmed: bool,
 ) -> None:
     from gemmtp_models.memory_choice import largest_context
     from gemmtp_models.memory_words import document, server_line, step_line, table, vision_words
@@ -88,7 +93,7 @@ def _say(
         most["images"] = largest_context(models, with_images, devices)
     line = server_line(placed, names)
     if as_json:
-        extra = {"largest_context": most, "llama_server": line}
+        extra = {"confirmed": confirmed, "largest_context": most, "llama_server": line}
         sys.stdout.write(json.dumps(document(choice) | extra, indent=2) + "\n")
     else:
         settings = [
@@ -100,6 +105,8 @@ def _say(
         lines = [f"{models.name} · {' · '.join(settings)}", *table(placed), ""]
         if choice.steps:
             lines += ["given up to make it fit", *(f"  {step_line(s)}" for s in choice.steps), ""]
+        if confirmed:
+            lines.append("confirmed           KV cache and compute are llama.cpp's own numbers")
         lines.append(f"largest context     {_most(most)}")
         lines.append(f"the same elsewhere  {line}")
         sys.stdout.write("\n".join(lines) + "\n")
@@ -144,8 +151,18 @@ def _most(most: dict[str, int]) -> str:
     return ", ".join(f"{size:,} {words[kind]}" for kind, size in most.items())
 
 
-def _models(model: str, drafter: Path | None) -> tuple[ModelSet, dict[str, str], int]:
-    """Shapes, the names of the files, and the draft depth: from files, or from the catalogue."""
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What MODEL stands for; ``names`` are paths when its files are here."""
+
+    models: ModelSet
+    names: dict[str, str]
+    depth: int
+    is_here: bool
+
+
+def _asked(model: str, drafter: Path | None) -> _Asked:
+    """Shapes, files and draft depth: from files, or from the catalogue."""
     from gemmtp import settings
     from gemmtp.errors import ModelNotFoundError, UsageError
     from gemmtp_models.catalogue import find_entry
@@ -165,7 +182,7 @@ def _models(model: str, drafter: Path | None) -> tuple[ModelSet, dict[str, str],
                 f"Fetch it first: gemmtp pull {entry.name}",
             ) from None
         parts = {str(role): file.path.rsplit("/", 1)[-1] for role, file in entry.files.items()}
-        return models, parts, entry.parameters.draft_depth
+        return _Asked(models, parts, entry.parameters.draft_depth, False)
     files = replace(files, drafter=drafter or files.drafter)
     depth = files.parameters.draft_depth if files.parameters else 3
     names = {
@@ -177,7 +194,19 @@ def _models(model: str, drafter: Path | None) -> tuple[ModelSet, dict[str, str],
         )
         if path is not None
     }
-    return _of_files(files.name, names), names, depth
+    return _Asked(_of_files(files.name, names), names, depth, True)
+
+
+def _confirmed(placed: Estimate, names: dict[str, str]) -> Estimate:
+    """The estimate with llama.cpp's own numbers; raises its errors when it refuses the files."""
+    from gemmtp.llama.context import ContextOptions
+    from gemmtp.llama.pair import check_files
+    from gemmtp.llama.plan import confirm
+
+    drafter = names.get("drafter") if placed.wish.drafting else None
+    files = check_files(Path(names["target"]), Path(drafter) if drafter else None)
+    context = ContextOptions(n_slots=placed.wish.slots, max_depth=placed.wish.depth)
+    return confirm(placed, files, context)
 
 
 def _of_files(name: str, paths: dict[str, str]) -> ModelSet:

@@ -85,6 +85,21 @@ def test_a_plan_of_files(cli: Cli, tiny: tuple[Path, Path]) -> None:
     assert f"llama-server -m {target} -md {drafter}" in result.out
 
 
+def test_a_plan_for_this_machine_is_confirmed_by_llama_cpp(
+    cli: Cli, tiny: tuple[Path, Path], machine: Callable[..., None]
+) -> None:
+    target, drafter = tiny
+    words = ("plan", target, "--drafter", drafter, "--ctx", 256, "--json")
+    machine(4 * GIB)
+    confirmed = json.loads(cli(*words).out)
+    planned = json.loads(cli(*words, "--ram", "4G").out)
+    assert confirmed["confirmed"]
+    assert not planned["confirmed"]
+    real, ours = (plan["devices"][0]["used"] for plan in (confirmed, planned))
+    assert real == pytest.approx(ours, abs=0.05 * MIB)
+    assert "confirmed           KV cache" in cli(*words[:-1]).out
+
+
 @pytest.mark.parametrize("words", [("--kv", "q5_0"), ("--slots", 0), ("--vram", "lots")])
 def test_senseless_options_are_refused(cli: Cli, words: tuple[object, ...]) -> None:
     assert cli("plan", "gemma4:31b-mtp", "--ram", "8G", *words).code == 2
