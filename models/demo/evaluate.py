@@ -63,10 +63,12 @@ class Entropies:
 
 @dataclass
 class Tally:
-    """Counts over many answers."""
+    """Counts over many answers; `open_` where more than one answer would have been right."""
 
     asked: int = 0
     right: int = 0
+    open_asked: int = 0
+    open_right: int = 0
     wrong: list[dict[str, str]] = field(default_factory=list)
     changed: int = 0
     statistics: Statistics = field(default_factory=Statistics)
@@ -169,8 +171,12 @@ def greedy(reader: Reader, examples: Sequence[Example]) -> Tally:
         right = is_right(example, written)
         if right is None:
             continue
-        tally.asked += 1
-        tally.right += right
+        if example.grade in ("any_of", "list"):
+            tally.open_asked += 1
+            tally.open_right += right
+        else:
+            tally.asked += 1
+            tally.right += right
         if not right:
             last = str(example.messages[-1]["content"])
             tally.wrong.append({"prompt": last, "wanted": example.answer, "written": written})
@@ -209,6 +215,7 @@ def evaluate(reader: Reader, count: int) -> dict[str, Any]:
         whole.add(tally.statistics)
         whole.changed += tally.changed
         entry: dict[str, Any] = {"asked": tally.asked, "right": tally.right}
+        entry |= {"open_asked": tally.open_asked, "open_right": tally.open_right}
         entry |= tally.drafting() | {"changed_by_drafting": tally.changed}
         entry["wrong"] = tally.wrong[:5]
         categories[name] = entry
