@@ -12,6 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from gemmtp.errors import DoesNotFitError
+    from gemmtp_models.header import Header
     from gemmtp_models.memory import Device, Estimate, ModelSet, Wish
     from gemmtp_models.memory_choice import Choice, Setting
 
@@ -66,10 +67,10 @@ def plan(
     fixed = frozenset(setting for setting, is_given in given.items() if is_given)
     devices = _devices(vram, ram)
     choice = choose(models, wish, devices, fixed)
-    confirmed = asked.is_here and not vram and ram is None and choice.estimate.fits
-    if confirmed:
-        choice = replace(choice, estimate=_confirmed(choice.estimate, asked.names))
-    _say(choice, wish, image_tokens, devices, asked.names, as_json, confirmed)
+    headers = asked.headers if not vram and ram is None and choice.estimate.fits else None
+    if headers is not None:
+        choice = replace(choice, estimate=_confirmed(choice.estimate, headers))
+    _say(choice, wish, image_tokens, devices, asked.names, as_json, headers is not None)
 
 
 def _say(
@@ -153,12 +154,12 @@ def _most(most: dict[str, int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What MODEL stands for; ``names`` are paths when its files are here."""
+    """What MODEL stands for; with ``headers`` its files are here and ``names`` are their paths."""
 
     models: ModelSet
     names: dict[str, str]
     depth: int
-    is_here: bool
+    headers: dict[str, Header] | None = None
 
 
 def _asked(model: str, drafter: Path | None) -> _Asked:
@@ -166,6 +167,7 @@ def _asked(model: str, drafter: Path | None) -> _Asked:
     from gemmtp import settings
     from gemmtp.errors import ModelNotFoundError, UsageError
     from gemmtp_models.catalogue import find_entry
+    from gemmtp_models.header import read_header
     from gemmtp_models.memory_sets import of_entry
     from gemmtp_models.names import find
 
@@ -182,7 +184,7 @@ def _asked(model: str, drafter: Path | None) -> _Asked:
                 f"Fetch it first: gemmtp pull {entry.name}",
             ) from None
         parts = {str(role): file.path.rsplit("/", 1)[-1] for role, file in entry.files.items()}
-        return _Asked(models, parts, entry.parameters.draft_depth, False)
+        return _Asked(models, parts, entry.parameters.draft_depth)
     files = replace(files, drafter=drafter or files.drafter)
     depth = files.parameters.draft_depth if files.parameters else 3
     names = {
@@ -194,27 +196,14 @@ def _asked(model: str, drafter: Path | None) -> _Asked:
         )
         if path is not None
     }
-    return _Asked(_of_files(files.name, names), names, depth, True)
+    headers = {role: read_header(Path(path)) for role, path in names.items()}
+    return _Asked(_of_headers(files.name, headers), names, depth, headers)
 
 
-def _confirmed(placed: Estimate, names: dict[str, str]) -> Estimate:
-    """The estimate with llama.cpp's own numbers; raises its errors when it refuses the files."""
-    from gemmtp.llama.context import ContextOptions
-    from gemmtp.llama.pair import check_files
-    from gemmtp.llama.plan import confirm
-
-    drafter = names.get("drafter") if placed.wish.drafting else None
-    files = check_files(Path(names["target"]), Path(drafter) if drafter else None)
-    context = ContextOptions(n_slots=placed.wish.slots, max_depth=placed.wish.depth)
-    return confirm(placed, files, context)
-
-
-def _of_files(name: str, paths: dict[str, str]) -> ModelSet:
-    from gemmtp_models.header import read_header
+def _of_headers(name: str, headers: dict[str, Header]) -> ModelSet:
     from gemmtp_models.memory_sets import of_headers
     from gemmtp_models.pairing import check_drafter, check_target
 
-    headers = {role: read_header(Path(path)) for role, path in paths.items()}
     drafter = headers.get("drafter")
     return of_headers(
         name,
@@ -222,6 +211,19 @@ def _of_files(name: str, paths: dict[str, str]) -> ModelSet:
         (drafter, check_drafter(drafter)) if drafter else None,
         headers.get("projector"),
     )
+
+
+def _confirmed(placed: Estimate, headers: dict[str, Header]) -> Estimate:
+    """The estimate with llama.cpp's own numbers; raises its errors when it refuses the files."""
+    from gemmtp.llama.context import ContextOptions
+    from gemmtp.llama.pair import CheckedPair
+    from gemmtp.llama.plan import confirm
+    from gemmtp_models.geometry import read_geometry
+
+    target, drafter = headers["target"], headers.get("drafter")
+    files = CheckedPair(target, read_geometry(target), drafter, None)
+    context = ContextOptions(n_slots=placed.wish.slots, max_depth=placed.wish.depth)
+    return confirm(placed, files, context)
 
 
 def _devices(vram: list[str], ram: str | None) -> list[Device]:
