@@ -14,6 +14,7 @@ from gemmtp.errors import GemmtpError, UsageError
 from gemmtp.llama.grammar import Grammar, GrammarProcessor
 from gemmtp.llama.library import api
 from gemmtp.llama.model import Model
+from gemmtp.llama.pieces import Pieces
 from gemmtp.prompt import source
 from gemmtp.prompt.channels import Markers
 from gemmtp.prompt.conversation import tools_of
@@ -65,7 +66,7 @@ def processor_of(
     thought = None
     if options.think and markers.thought is not None and markers.thought_end is not None:
         thought = (markers.thought, markers.thought_end)
-    return GrammarProcessor(Grammar(model, shape.gbnf), sampling, thought)
+    return GrammarProcessor(Grammar(Pieces(model), shape.gbnf), sampling, thought)
 
 
 def complete(request: Request, tokens: Sequence[int]) -> bool | None:

@@ -28,7 +28,6 @@ from gemmtp.engine.backend import Floats
 from gemmtp.engine.sampling import SamplingParameters
 from gemmtp.errors import EngineError, UsageError
 from gemmtp.llama.library import api, log
-from gemmtp.llama.model import Model
 from gemmtp.llama.pieces import Ids, Mask, Pieces
 
 MAX_GRAMMAR = 1 << 18
@@ -69,19 +68,17 @@ behind a token that the grammar rejects, which only a draft can have."""
 
 
 class Grammar:
-    """A GBNF grammar over the vocabulary of ``model``, parsed by llama.cpp.
+    """A GBNF grammar over a model's vocabulary, parsed by llama.cpp.
 
     Raises :class:`~gemmtp.errors.UsageError` with llama.cpp's reason when it does not parse.
     """
 
-    def __init__(self, model: Model, text: str) -> None:
+    def __init__(self, pieces: Pieces, text: str) -> None:
         _check(text)
-        self.pieces = Pieces(model)
+        self.pieces = pieces
         log.mark()
-        c = api()
-        vocabulary = c.llama_model_get_vocab(model.handle)
         with _standard_error() as said:
-            handle = c.llama_sampler_init_grammar(vocabulary, text.encode(), b"root")
+            handle = pieces.parsed(text)
         if not handle:
             parser = _REASON.search(said())
             reason = parser[1] if parser else log.cause() or "llama.cpp gave no reason"

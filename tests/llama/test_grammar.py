@@ -15,6 +15,7 @@ from gemmtp.engine.sampling import SamplingParameters
 from gemmtp.errors import EngineError, UsageError
 from gemmtp.llama.grammar import Grammar, GrammarProcessor
 from gemmtp.llama.model import Model
+from gemmtp.llama.pieces import Pieces
 from gemmtp.llama.schema import gbnf_of
 from tests.support.json_schema import errors
 from tests.support.schemas import COUNT, schemas
@@ -58,7 +59,7 @@ def written(model: Model, grammar: Grammar, sampling: SamplingParameters, seed: 
 def test_a_row_is_chosen_from_as_if_every_token_had_been_asked_about(
     model: Model, sampling: SamplingParameters
 ) -> None:
-    grammar, rng = Grammar(model, gbnf_of(schemas()[40]).text), np.random.default_rng(3)
+    grammar, rng = Grammar(Pieces(model), gbnf_of(schemas()[40]).text), np.random.default_rng(3)
     everything = np.arange(model.n_vocab, dtype=np.int32)
     k = 1 if sampling.greedy else sampling.top_k or model.n_vocab
     for _ in range(20):
@@ -84,7 +85,7 @@ def test_answers_of_two_hundred_schemas_validate(model: Model) -> None:
     finished = 0
     assert len(schemas()) == COUNT
     for seed, schema in enumerate(schemas()):
-        grammar = Grammar(model, gbnf_of(schema).text)
+        grammar = Grammar(Pieces(model), gbnf_of(schema).text)
         tokens = written(model, grammar, TOP_64, seed)
         if tokens[-1] in model.end_tokens:
             finished += 1
@@ -96,7 +97,7 @@ def test_answers_of_two_hundred_schemas_validate(model: Model) -> None:
 
 
 def test_rolling_back_and_forking_lead_to_the_same_place(model: Model) -> None:
-    grammar = Grammar(model, gbnf_of(schemas()[30]).text)
+    grammar = Grammar(Pieces(model), gbnf_of(schemas()[30]).text)
     tokens = written(model, grammar, TOP_64, 5)[:40]
     straight, wandering = (GrammarProcessor(grammar, TOP_64) for _ in range(2))
     random, rng = Random(1), np.random.default_rng(9)
@@ -118,7 +119,7 @@ def test_rolling_back_and_forking_lead_to_the_same_place(model: Model) -> None:
 
 
 def test_a_rejected_token_ends_no_process(model: Model) -> None:
-    processor = GrammarProcessor(Grammar(model, YES_OR_NO), GREEDY)
+    processor = GrammarProcessor(Grammar(Pieces(model), YES_OR_NO), GREEDY)
     (end, *_) = model.end_tokens
     for token in (end, 0, model.tokenize("z")[0]):
         processor.accept(token)
@@ -134,7 +135,7 @@ def test_a_rejected_token_ends_no_process(model: Model) -> None:
 def test_a_thought_before_the_answer_is_free(model: Model) -> None:
     thought = (model.marker("<|channel>"), model.marker("<channel|>"))
     assert None not in thought
-    grammar = Grammar(model, YES_OR_NO)
+    grammar = Grammar(Pieces(model), YES_OR_NO)
     processor = GrammarProcessor(grammar, GREEDY, thought)  # type: ignore[arg-type]
     rng = np.random.default_rng(0)
     logits = row(model, rng)
@@ -153,7 +154,7 @@ def test_a_thought_before_the_answer_is_free(model: Model) -> None:
 
 
 def test_no_marker_is_text_to_a_grammar(model: Model) -> None:
-    processor = GrammarProcessor(Grammar(model, "root ::= [^x]*"), EVERYTHING)
+    processor = GrammarProcessor(Grammar(Pieces(model), "root ::= [^x]*"), EVERYTHING)
     logits = np.zeros(model.n_vocab, np.float32)
     processor.apply(logits, [])
     left = {model.token_bytes(int(t), special=True) for t in np.flatnonzero(logits == 0)}
@@ -163,7 +164,7 @@ def test_no_marker_is_text_to_a_grammar(model: Model) -> None:
 
 
 def test_a_bias_that_forbids_every_valid_token_is_named(model: Model) -> None:
-    processor = GrammarProcessor(Grammar(model, YES_OR_NO), GREEDY)
+    processor = GrammarProcessor(Grammar(Pieces(model), YES_OR_NO), GREEDY)
     logits = np.zeros(model.n_vocab, np.float32)
     for token in range(model.n_vocab):
         if model.token_bytes(token)[:1] in (b"y", b"n"):
@@ -192,7 +193,7 @@ def test_a_bias_that_forbids_every_valid_token_is_named(model: Model) -> None:
 )
 def test_a_broken_grammar_is_refused(model: Model, text: str) -> None:
     with pytest.raises(UsageError, match="grammar"):
-        Grammar(model, text)
+        Grammar(Pieces(model), text)
 
 
 @pytest.mark.parametrize(
@@ -230,5 +231,5 @@ def test_keywords_that_no_grammar_holds_are_named() -> None:
 
 def test_long_texts_may_be_bounded(model: Model) -> None:
     start = time.thread_time()
-    Grammar(model, gbnf_of({"type": "string", "maxLength": 2000}).text)
+    Grammar(Pieces(model), gbnf_of({"type": "string", "maxLength": 2000}).text)
     assert time.thread_time() - start < 2

@@ -21,6 +21,7 @@ import numpy as np
 from gemmtp.engine.sampling import SamplingParameters
 from gemmtp.llama.grammar import Grammar, GrammarProcessor
 from gemmtp.llama.model import Model
+from gemmtp.llama.pieces import Pieces
 from gemmtp.llama.schema import gbnf_of
 from gemmtp.prompt.channels import Markers
 from tests.support.json_schema import errors
@@ -85,8 +86,9 @@ def main() -> int:
     failed = 0
     with Model.open(options.model) as model:
         start = time.thread_time()
-        grammar = Grammar(model, gbnf_of(schemas()[50]).text)
-        grammar.pieces.walk(grammar.start.accepts)
+        pieces = Pieces(model)
+        grammar = Grammar(pieces, gbnf_of(schemas()[50]).text)
+        pieces.walk(grammar.start.accepts)
         once = time.thread_time() - start
         print(f"{model.n_vocab:,} tokens; the tree of pieces takes {once:.2f} s, once")
         markers = Markers(*range(model.n_vocab - 5, model.n_vocab))
@@ -101,8 +103,7 @@ def main() -> int:
                 valid = finished = 0
                 for i in range(options.answers):
                     schema = schemas()[20 + i]
-                    fresh = Grammar(model, gbnf_of(schema).text)
-                    fresh.pieces = grammar.pieces
+                    fresh = Grammar(pieces, gbnf_of(schema).text)
                     tokens, seconds = timed_answer(model, fresh, sampling, rng, sure)
                     spent += seconds
                     if tokens[-1] in model.end_tokens:

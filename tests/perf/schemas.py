@@ -20,6 +20,7 @@ from gemmtp.engine.sampling import SamplingParameters
 from gemmtp.llama.context import ContextOptions
 from gemmtp.llama.grammar import Grammar, GrammarProcessor
 from gemmtp.llama.pair import Pair, check_files
+from gemmtp.llama.pieces import Pieces
 from gemmtp.llama.schema import gbnf_of
 from gemmtp.prompt.template import chat_tokens
 from gemmtp_models.names import demo
@@ -34,13 +35,14 @@ class Asker:
 
     def __init__(self, pair: Pair, template: str | None) -> None:
         self.pair, self._template = pair, template
+        self._pieces = Pieces(pair.model)
         self.counts: Counter[str] = Counter()
 
     def ask(self, i: int, schema: dict[str, object], seed: int) -> None:
         """One schema and seed, plain and drafted; what happened is counted."""
         model = self.pair.model
         sampling = SamplingParameters(temperature=1.0, top_k=64, top_p=0.95, seed=seed)
-        grammar = GrammarProcessor(Grammar(model, gbnf_of(schema).text), sampling)
+        grammar = GrammarProcessor(Grammar(self._pieces, gbnf_of(schema).text), sampling)
         prompt = chat_tokens(
             [{"role": "user", "content": f"Give me JSON number {i}."}],
             lambda text: model.tokenize(text, special=True),
