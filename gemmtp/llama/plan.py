@@ -133,12 +133,17 @@ def _bytes(sizes: dict[str, float]) -> dict[str, int]:
 
 
 def machine() -> list[memory.Device]:
-    """The host and the GPUs of this build of llama.cpp, as the arithmetic takes them."""
+    """The host and the GPUs of this build of llama.cpp, as the arithmetic takes them.
+
+    As in llama.cpp, a GPU that shares the host's memory counts only where there is no other.
+    """
     free, total = devices.host_memory()
+    found = devices.devices()
+    kind = "gpu" if any(device.kind == "gpu" for device in found) else "igpu"
     gpus = [
         memory.Device(device.name, device.free, device.total, gpu=True)
-        for device in devices.devices()
-        if device.kind in ("gpu", "igpu")
+        for device in found
+        if device.kind == kind
     ]
     return [memory.Device("RAM", free, total, gpu=False), *gpus]
 

@@ -15,6 +15,7 @@ import pytest
 from gemmtp.cli import doctor, fitting
 from gemmtp.cli.plan import size_of
 from gemmtp.errors import EngineError, UsageError
+from gemmtp.llama import devices
 from gemmtp.llama import plan as rehearsal
 from gemmtp.llama.context import ContextOptions
 from gemmtp.llama.model import LoadOptions
@@ -242,6 +243,18 @@ def test_another_failure_is_not_taken_for_a_lack_of_memory(
     result = cli("run", tiny[0], "--ctx", 256, *RUN)
     assert result.code == 1
     assert "one step down" not in result.err
+
+
+def test_a_shared_gpu_counts_only_without_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = devices.Device("iGPU", "", "igpu", GIB, GIB)
+    own = devices.Device("CUDA0", "", "gpu", 8 * GIB, 8 * GIB)
+    host = devices.Device("CPU", "", "cpu", 0, 0)
+    monkeypatch.setattr(devices, "host_memory", lambda: (3 * GIB, 4 * GIB))
+    monkeypatch.setattr(devices, "devices", lambda: [own, shared, host])
+    ram = Device("RAM", 3 * GIB, 4 * GIB, gpu=False)
+    assert rehearsal.machine() == [ram, Device("CUDA0", 8 * GIB, 8 * GIB, gpu=True)]
+    monkeypatch.setattr(devices, "devices", lambda: [shared, host])
+    assert rehearsal.machine() == [ram, Device("iGPU", GIB, GIB, gpu=True)]
 
 
 def test_run_and_doctor_say_how_to_build_for_a_gpu_that_is_not_used(
