@@ -28,6 +28,7 @@ from gemmtp.llama.model import LoadOptions, Model
 from gemmtp.llama.pair import CheckedPair, Pair, check_files
 from gemmtp.prompt import source
 from gemmtp.prompt.channels import Markers, Sorter
+from gemmtp.prompt.conversation import Conversation, Message
 from gemmtp.prompt.template import chat_tokens, chosen_template
 from gemmtp_models.memory_choice import Setting
 from gemmtp_models.names import ModelFiles, find
@@ -240,14 +241,14 @@ def _request(
     if options.raw:
         prompt = model.tokenize(text, special=True, bos=True)
     else:
-        messages = [{"role": "user", "content": text}]
+        messages = [Message.of("user", text)]
         if system := options.system or files.system:
-            messages.insert(0, {"role": "system", "content": system})
+            messages.insert(0, Message.of("system", system))
         template, note = chosen_template(files.chat_template or checked.target.chat_template)
         if note:
             sys.stderr.write(f"note: {note}\n")
         prompt = chat_tokens(
-            messages,
+            Conversation(tuple(messages)).for_template(),
             lambda part: model.tokenize(part, special=True),
             template=template,
             thinking=options.think,

@@ -273,9 +273,15 @@ class GrammarProcessor:
 @contextmanager
 def _standard_error() -> Iterator[Callable[[], str]]:
     """What is written to stderr meanwhile: llama.cpp's parser prints, it does not log."""
-    with tempfile.TemporaryFile() as file:
-        sys.stderr.flush()
+    try:
         before = os.dup(2)
+    except OSError:
+        # Standard error is closed: nothing to keep clean.
+        yield str
+        return
+    with tempfile.TemporaryFile() as file:
+        if sys.stderr is not None:
+            sys.stderr.flush()
         os.dup2(file.fileno(), 2)
         said = ""
         try:

@@ -149,6 +149,34 @@ def test_tools_are_declared_in_the_prompt(
     assert "Tools are a JSON list" in cli(*chat, "--tools", tools).err
 
 
+TOOL = {
+    "name": "roll_dice",
+    "description": "Roll a die.",
+    "parameters": {
+        "type": "object",
+        "properties": {"sides": {"type": "integer", "description": "How many sides."}},
+        "required": ["sides"],
+    },
+}
+
+
+def test_the_demo_set_calls_a_tool(cli: Cli, tmp_path: Path) -> None:
+    tools = tmp_path / "tools.json"
+    tools.write_text(json.dumps([TOOL]), "utf-8")
+    chat = ("run", "demo", "Roll a die with 12 sides.", "--tools", tools, "--temperature", 0)
+    result = cli(*chat, "--threads", 1, "--max-tokens", 60)
+    assert json.loads(result.out) == {"name": "roll_dice", "arguments": {"sides": 12}}
+
+
+def test_the_demo_set_thinks_before_an_answer_with_a_schema(cli: Cli) -> None:
+    schema = '{"enum": ["seven", "eight"]}'
+    chat = ("run", "demo", "What is 3 + 4?", "--temperature", 0, "--threads", 1)
+    result = cli(*chat, "--think", "--schema", schema, "--json")
+    document = json.loads(result.out)
+    assert "7" in document["thinking"]
+    assert json.loads(document["text"]) in ("seven", "eight")
+
+
 def test_a_missing_template_is_said(cli: Cli, tiny: tuple[Path, Path]) -> None:
     chat = cli("run", tiny[0], "--threads", 1, "--max-tokens", 1, "Hi")
     assert "note: the file has no chat template; Gemma 4's layout is used\n" in chat.err
