@@ -11,7 +11,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from gemmtp.engine.sampling import SamplingParameters
+from gemmtp.engine.sampling import SamplingParameters, Shaper
 from gemmtp.errors import EngineError, UsageError
 from gemmtp.llama.grammar import Grammar, GrammarProcessor
 from gemmtp.llama.model import Model
@@ -23,6 +23,14 @@ from tests.support.schemas import COUNT, schemas
 GREEDY = SamplingParameters()
 TOP_64 = SamplingParameters(temperature=1.0, top_k=64)
 EVERYTHING = SamplingParameters(temperature=1.0)
+SAMPLINGS = {
+    "greedy": GREEDY,
+    "top-k": TOP_64,
+    "gemma's": SamplingParameters(temperature=1.0, top_k=64, top_p=0.95),
+    "hot": SamplingParameters(temperature=1.7, top_k=40, top_p=0.8, min_p=0.02),
+    "top-p": SamplingParameters(temperature=0.6, top_p=0.9),
+    "everything": EVERYTHING,
+}
 YES_OR_NO = 'root ::= "yes" | "no"'
 
 
@@ -55,26 +63,32 @@ def written(model: Model, grammar: Grammar, sampling: SamplingParameters, seed: 
     return tokens
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, TOP_64, EVERYTHING], ids=["greedy", "64", "all"])
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+@pytest.mark.parametrize("sure", [0, 6, 14])
 def test_a_row_is_chosen_from_as_if_every_token_had_been_asked_about(
-    model: Model, sampling: SamplingParameters
+    model: Model, sampling: SamplingParameters, sure: int
 ) -> None:
     grammar, rng = Grammar(Pieces(model), gbnf_of(schemas()[40]).text), np.random.default_rng(3)
-    everything = np.arange(model.n_vocab, dtype=np.int32)
-    k = 1 if sampling.greedy else sampling.top_k or model.n_vocab
-    for _ in range(20):
+    everything = grammar.pieces.choosable(np.arange(model.n_vocab, dtype=np.int32))
+    for _ in range(12):
         processor = GrammarProcessor(grammar, sampling)
         position = grammar.start
         tokens: list[int] = []
-        for _ in range(30):
-            text = grammar.pieces.choosable(everything)
-            valid = text[position.accepts(text)]
+        while len(tokens) < 40:
+            valid = everything[position.accepts(everything)]
             logits = row(model, rng)
+            logits[rng.choice(valid)] += sure
             asked = np.full(model.n_vocab, -np.inf, np.float32)
             asked[valid] = logits[valid]
             processor.apply(logits, tokens)
-            assert np.array_equal(-np.sort(-asked)[:k], -np.sort(-logits)[:k])
-            tokens.append(choose(logits, rng, k))
+            if sampling.greedy:
+                assert logits.argmax() == asked.argmax()
+                tokens.append(int(logits.argmax()))
+            else:
+                lazy, full = Shaper(sampling)(logits), Shaper(sampling)(asked)
+                assert np.array_equal(lazy.ids, full.ids)
+                assert np.allclose(lazy.p, full.p, rtol=1e-12)
+                tokens.append(int(rng.choice(full.ids, p=full.p)))
             if tokens[-1] in model.end_tokens:
                 break
             processor.accept(tokens[-1])
