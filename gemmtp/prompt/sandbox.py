@@ -331,10 +331,10 @@ def render(source: str, variables: Mapping[str, Any]) -> str:
     """
     if len(source) > MAX_SOURCE:
         raise TooMuchError(f"it has {len(source):,} characters, more than {MAX_SOURCE:,}")
-    template = _compiled(source)
     messages = len(variables.get("messages", ()))
+    # Opened first, since compiling finalizes what is constant.
     _environment().ledger.open(MAX_SECONDS + SECONDS_A_PAIR * messages**2)
-    return template.render(variables)
+    return _compiled(source).render(variables)
 
 
 @cache

@@ -6,20 +6,20 @@ which pip downloads once into the tools' cache.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tarfile
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gemmtp import settings
 from gemmtp.llama.library import VERSION
 from gemmtp.prompt.template import chat_tokens
 from tests.prompt.conversations import CASES, Case
 
 pytestmark = pytest.mark.train
+pytest.importorskip("transformers", reason="needs the extra [train]")
 
 OFFICIAL = "vendor/llama.cpp/models/templates/google-gemma-4-31B-it.jinja"
 SPECIAL = (
@@ -33,7 +33,7 @@ SPECIAL = (
 def official() -> str:
     """The text of Google's template."""
     name = f"llama_cpp_python-{VERSION}"
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gemmtp" / "tests"
+    cache = settings.cache_dir() / "tests"
     archive = cache / f"{name}.tar.gz"
     if not archive.is_file():
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(cache)]
