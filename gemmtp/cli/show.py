@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from gemmtp.cli.complete import available_names
+
 if TYPE_CHECKING:
+    from gemmtp_models.catalogue_file import Entry as CatalogueEntry
     from gemmtp_models.header import Header
     from gemmtp_models.metadata import Entry
     from gemmtp_models.names import ModelFiles
@@ -19,7 +22,12 @@ MAX_SHOWN = 100
 
 
 def show(
-    model: str = typer.Argument(..., metavar="MODEL", help="A set's name or a GGUF file."),
+    model: str = typer.Argument(
+        ...,
+        metavar="MODEL",
+        help="A set's name or a GGUF file.",
+        autocompletion=available_names,
+    ),
     drafter: Path | None = typer.Option(
         None, "--drafter", metavar="F", help="Check that this drafter belongs to MODEL."
     ),
@@ -31,6 +39,10 @@ def show(
     from gemmtp_models.names import find
     from gemmtp_models.pairing import check_drafter, check_pair, check_target
 
+    entry = _not_here(model)
+    if entry is not None:
+        _show_entry(entry, as_json=as_json)
+        return
     files = find(model, settings.data_dir())
     header = read_header(files.target)
     drafter = drafter or files.drafter
@@ -45,6 +57,43 @@ def show(
         return
     for line in [*_set_lines(files), *_lines(header, report)]:
         sys.stdout.write(line + "\n")
+
+
+def _not_here(model: str) -> CatalogueEntry | None:
+    """The catalogue's set of this name if it would have to be pulled."""
+    from gemmtp import settings
+    from gemmtp_models import catalogue, names
+
+    if names.is_local(model) or names.is_installed(model, settings.data_dir()):
+        return None
+    return catalogue.find_entry(model, settings.config_dir())
+
+
+def _show_entry(entry: CatalogueEntry, *, as_json: bool) -> None:
+    """What pulling a set would bring."""
+    import json
+
+    if as_json:
+        files = {
+            role: {"source": file.source, "size": file.size, "sha256": file.sha256}
+            for role, file in entry.files.items()
+        }
+        document = {
+            "name": entry.name,
+            "title": entry.title,
+            "installed": False,
+            "context": entry.context,
+            "size": entry.size,
+            "files": files,
+            "geometry": dict(entry.geometry),
+        }
+        sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
+        return
+    lines = [f"set {entry.name}, not here yet (gemmtp pull {entry.name}): {entry.title}"]
+    for role, file in entry.files.items():
+        size = "size unknown" if file.size is None else f"{file.size / 2**20:,.1f} MiB"
+        lines.append(f"  {role:13} {file.repo} {file.path}, {size}")
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
 def _set_lines(files: ModelFiles) -> list[str]:

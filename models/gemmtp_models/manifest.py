@@ -83,9 +83,14 @@ class Manifest:
         }
 
 
+def is_name(name: str) -> bool:
+    """Whether ``name`` is ``family:tag`` as sets are called."""
+    return _NAME.fullmatch(name) is not None
+
+
 def check_name(name: str) -> tuple[str, str]:
     """(family, tag) of ``family:tag``; raises UsageError for anything else."""
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         raise UsageError(
             f"{name!r} is no set name.",
             "Write family:tag in small letters, digits, dots and dashes, such as gemma4:31b-mtp.",

@@ -20,7 +20,15 @@ from pathlib import Path
 
 from gemmtp.errors import BadModelFileError, GemmtpError, ModelNotFoundError, UsageError
 from gemmtp_models import elsewhere
-from gemmtp_models.manifest import Layer, Manifest, Role, check_name, read_manifest, write_manifest
+from gemmtp_models.manifest import (
+    Layer,
+    Manifest,
+    Role,
+    check_name,
+    is_name,
+    read_manifest,
+    write_manifest,
+)
 from gemmtp_models.workspace import open_workspace, remove_leftovers, try_lock
 
 _PREFIX = "run-"
@@ -83,9 +91,13 @@ class Store:
         return self._manifest_path(name).is_file()
 
     def names(self) -> list[str]:
-        """The names of all registered sets, sorted; manifests are not opened."""
-        found = (self.root / "manifests").glob("*/*.json")
-        return sorted(f"{path.parent.name}:{path.stem}" for path in found)
+        """The names of all registered sets, sorted; manifests are not opened.
+
+        A file whose name could not be that of a set is passed over.
+        """
+        paths = (self.root / "manifests").glob("*/*.json")
+        found = (f"{path.parent.name}:{path.stem}" for path in paths)
+        return sorted(name for name in found if is_name(name))
 
     def manifest(self, name: str) -> Manifest:
         """The manifest of a set; raises ModelNotFoundError, UsageError, BadModelFileError."""

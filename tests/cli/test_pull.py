@@ -6,9 +6,11 @@ import json
 import os
 import pty
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -262,6 +264,37 @@ def test_two_pulls_at_once_fetch_once(
     assert server.sent == sum(map(len, contents.values()))
     assert sum("waiting for it" in text for text in errors) >= 1
     assert _store(home).resolve(NAME).files.keys() == contents.keys()
+
+
+def test_ctrl_c_ends_a_pull_and_the_next_goes_on(
+    server: LocalHub, home: Path, contents: dict[str, bytes]
+) -> None:
+    # What follows the tensors is nobody's concern.
+    longer = {**contents, "target": contents["target"] + bytes(3 << 20)}
+    publish(server, home, longer)
+    server.rate = 1 << 20
+    process = program(["pull", NAME])
+    while server.sent < 2 << 20:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    errors = process.communicate()[1].decode()
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    server.rate, server.sent = None, 0
+    with program(["pull", NAME]) as again:
+        errors = again.communicate()[1].decode()
+    assert again.returncode == 0
+    assert "are here from an earlier try" in errors
+    assert server.sent < sum(map(len, longer.values())) - (1 << 20)
+
+
+def test_show_tells_what_a_pull_would_bring(cli: Cli, server: LocalHub) -> None:
+    shown = cli("show", NAME)
+    assert "not here yet (gemmtp pull gemma4:31b-mtp)" in shown.out
+    assert f"{REPO} {PATHS['drafter']}" in shown.out
+    document = json.loads(cli("show", NAME, "--json").out)
+    assert (document["installed"], list(document["files"])) == (False, list(PATHS))
+    assert server.requests == []
 
 
 @pytest.mark.parametrize(("answer", "code"), [("\n", 0), ("n\n", 130)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from gemmtp.errors import (
@@ -225,6 +226,27 @@ def test_the_token_comes_from_the_environment_or_its_file(
     monkeypatch.setenv("HF_TOKEN", "hf_environment")
     with Hub.from_environment() as hub:
         assert hub.token == "hf_environment"
+
+
+def test_a_redirect_from_https_to_http_is_not_followed() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(302, headers={"Location": "http://cdn.example/x"})
+
+    with Hub("https://hub.example", token="hf_good", patience=QUICK) as hub:
+        hub.client = httpx.Client(transport=httpx.MockTransport(answer))
+        with pytest.raises(DownloadError, match="redirects to http:"):
+            hub.locate(RemoteFile(REPO, "main", "m.gguf"))
+
+
+def test_a_proxy_of_the_environment_is_used(
+    server: LocalHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.add(REPO, "m.gguf", b"x")
+    monkeypatch.setenv("HTTP_PROXY", server.url)
+    monkeypatch.setenv("HF_ENDPOINT", "http://hub.example")
+    with Hub.from_environment() as hub:
+        assert hub.commit(REPO) == server.repos[REPO].commit
+    assert server.requests[0].path.startswith("http://hub.example/api/models/")
 
 
 def test_an_endpoint_that_is_none_is_refused() -> None:

@@ -88,6 +88,15 @@ def test_a_manifest_under_another_name_is_noticed(store: Store) -> None:
         store.manifest("demo:2")
 
 
+def test_a_file_that_is_no_set_is_not_listed(store: Store) -> None:
+    _register(store, "demo:1", b"a", b"b")
+    for name in ("Demo/x.json", "demo/.hidden.json", "a b/c.json", "demo/..x.json"):
+        path = store.root / "manifests" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("{}")
+    assert store.names() == ["demo:1"]
+
+
 def test_a_whole_blob_that_no_set_names_is_a_leftover(store: Store) -> None:
     _register(store, "demo:1", b"a", b"b")
     store.blob("0" * 64).write_bytes(b"orphan")
