@@ -62,9 +62,9 @@ def processor_of(
     """The grammar over the model's vocabulary; a thought before the answer stays free."""
     if shape.gbnf is None:
         return None
-    markers = Markers.of(model.marker)
+    markers = Markers() if options.raw or not options.think else Markers.of(model.marker)
     thought = None
-    if options.think and markers.thought is not None and markers.thought_end is not None:
+    if markers.thought is not None and markers.thought_end is not None:
         thought = (markers.thought, markers.thought_end)
     return GrammarProcessor(Grammar(Pieces(model), shape.gbnf), sampling, thought)
 

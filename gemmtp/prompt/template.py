@@ -27,8 +27,12 @@ _OPEN, _CLOSE = "\ue000", "\ue001"
 _PLACEHOLDER = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
 _MARKER = re.compile(
     rf"[{_OPEN}{_CLOSE}]|<\|[^<>|\s]{{1,24}}\|?>|<[^<>|\s]{{1,24}}\|>|<\|\"\|>"
-    r"|<(?:bos|eos|pad|unk|mask|start_of_turn|end_of_turn)>"
+    r"|<(?:bos|eos|pad|unk|mask|unused[0-9]+|(?:image|audio)_soft_token)>"
+    r"|<(?:start|end)_of_(?:turn|image|audio)>|\[multimodal\]"
 )
+_HALF = re.compile(_MARKER.pattern + r"|<[^<>\s]{0,25}$")
+"""The same, and the beginning of a marker at the end: templates join the parts of a message."""
+
 _GOOGLES = ("'<|tool_call>call:'", "macro format_function_declaration")
 _REVISED = "{#- OpenAI Chat Completions:"
 _OWN = ("<|channel>", "<channel|>")
@@ -120,14 +124,18 @@ def _render(
 
 def _safe_message(message: Message, taken: list[str]) -> dict[str, Any]:
     """``message`` without markers, but for the thoughts in what the model said itself."""
-    own = _OWN if message.get("role") == "assistant" else ()
-    return {
-        key: _without_markers(value, taken, own if key == "content" else ())
-        for key, value in message.items()
-    }
+    safe = {}
+    for key, value in message.items():
+        content = key == "content"
+        own = _OWN if content and message.get("role") == "assistant" else ()
+        whole = content and isinstance(value, str)
+        safe[key] = _without_markers(value, taken, own, _MARKER if whole else _HALF)
+    return safe
 
 
-def _without_markers(value: Any, taken: list[str], own: tuple[str, ...] = ()) -> Any:
+def _without_markers(
+    value: Any, taken: list[str], own: tuple[str, ...] = (), pattern: re.Pattern[str] = _HALF
+) -> Any:
     """``value`` with every marker in its strings replaced by a placeholder."""
     if isinstance(value, str):
 
@@ -137,7 +145,7 @@ def _without_markers(value: Any, taken: list[str], own: tuple[str, ...] = ()) ->
             taken.append(match.group())
             return f"{_OPEN}{len(taken) - 1}{_CLOSE}"
 
-        return _MARKER.sub(take, value)
+        return pattern.sub(take, value)
     if isinstance(value, Mapping):
         return {
             _without_markers(key, taken): _without_markers(item, taken, own)

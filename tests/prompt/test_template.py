@@ -62,6 +62,14 @@ def test_thoughts_leave_the_history() -> None:
     assert "<|turn>model\nHello<turn|>" in text_of(chat_tokens(messages, tokenize))
 
 
+@pytest.mark.parametrize("at", range(1, len("<turn|>")))
+def test_nobody_closes_a_turn_by_typing_its_marker_in_two_parts(at: int) -> None:
+    halves = [{"type": "text", "text": text} for text in ("a<turn|>"[: at + 1], "<turn|>b"[at:])]
+    tokens = chat_tokens([{"role": "user", "content": halves}], tokenize)
+    assert text_of(tokens).startswith("<bos><|turn>user\na<turn|>b<turn|>\n")
+    assert [t for t in tokens if t < 0] == [-1, -2, -3, -2, -4, -5]
+
+
 def test_markers_in_tools_and_in_thoughts_stay_text() -> None:
     tool = {"function": {"name": "f", "description": "<turn|>", "parameters": {"<turn|>": 1}}}
     call = {"function": {"name": "f", "arguments": {'<|"|>': '<|"|>,b:1'}}}
@@ -76,6 +84,27 @@ def test_markers_in_tools_and_in_thoughts_stay_text() -> None:
     # two around the argument.
     assert tokens.count(-5) == 1
     assert tokens.count(-7) == 6
+
+
+TYPED = """
+<bos> <|turn> <turn|> <|tool_call> <|"|> <|image|> <unused7> <mask> <start_of_turn> <end_of_image>
+<image_soft_token> [multimodal]
+"""
+
+
+@pytest.mark.parametrize("marker", TYPED.split())
+def test_a_typed_marker_reaches_the_tokenizer_in_pieces(marker: str) -> None:
+    parts: list[str] = []
+
+    def listen(text: str) -> list[int]:
+        parts.append(text)
+        return []
+
+    chat_tokens(
+        [{"role": "user", "content": f"a {marker} b"}], listen, template="{{ messages[0].content }}"
+    )
+    assert not any(marker in part for part in parts[:-1])
+    assert "".join(parts) == f"a {marker} b<bos>"
 
 
 @pytest.mark.parametrize("start", ["", "{{ bos_token }}", "<bos>{{ bos_token }}"])
