@@ -24,7 +24,7 @@ Tokenize = Callable[[str], list[int]]
 BOS, EOS = "<bos>", "<eos>"
 
 _OPEN, _CLOSE = "\ue000", "\ue001"
-_PLACEHOLDER = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
+_PLACEHOLDER = re.compile(f"{_OPEN}([0-9]{{1,9}}){_CLOSE}")
 _MARKER = re.compile(
     rf"[{_OPEN}{_CLOSE}]|<\|[^<>|\s]{{1,24}}\|?>|<[^<>|\s]{{1,24}}\|>|<\|\"\|>"
     r"|<(?:bos|eos|pad|unk|mask|unused[0-9]+|(?:image|audio)_soft_token)>"
@@ -84,8 +84,9 @@ def chat_tokens(
         if i % 2 == 0:
             tokens += tokenize(part) if part else []
         else:
-            # In two pieces, because user-defined markers are parsed in plain text as well.
-            literal = taken[int(part)]
+            # In two pieces, because user-defined markers are parsed in plain text as well. A number
+            # that was not given out is of the template's own making.
+            literal = taken[int(part)] if int(part) < len(taken) else part
             tokens += tokenize(literal[:1]) + (tokenize(literal[1:]) if literal[1:] else [])
     return _begun_once(tokens, tokenize(BOS))
 

@@ -115,6 +115,14 @@ def test_a_conversation_begins_once(start: str) -> None:
     assert tokens.count(-1) == 1
 
 
+def test_a_template_makes_no_placeholders_of_its_own() -> None:
+    template = "\ue0007\ue001\ue000" + "9" * 5000 + "\ue001{{ messages[0].content }}"
+    tokens = chat_tokens([{"role": "user", "content": "<turn|>"}], tokenize, template=template)
+    assert text_of(tokens).startswith("<bos>7")
+    assert text_of(tokens).endswith("<turn|>")
+    assert tokens.count(-3) == 0
+
+
 def test_a_missing_or_outdated_template_gives_way_to_ours() -> None:
     old = "{%- macro format_function_declaration(x) -%}{%- endmacro -%}{{ '<|tool_call>call:' }}"
     for given, word in ((None, "no chat template"), (" ", "no chat template"), (old, "outdated")):
