@@ -111,11 +111,12 @@ class ChannelStream:
         if marker:
             return self._turned(kind)
         if self._call is not None:
-            quote = token == self._quote
-            return Piece(kind, self._call.quote() if quote else self._call.feed(self._bytes(token)))
+            if token == self._quote:
+                return Piece(kind, self._call.quote())
+            return Piece(kind, self._call.feed(self._token_bytes(token)))
         if self._thinking is not None:
-            return Piece(kind, self._thinking.feed(self._bytes(token)))
-        return Piece(kind, self._answer.feed(self._bytes(token)))
+            return Piece(kind, self._thinking.feed(self._token_bytes(token)))
+        return Piece(kind, self._answer.feed(self._token_bytes(token)))
 
     def finish(self) -> list[Piece]:
         """What was held back, when no more tokens will come."""
@@ -142,9 +143,6 @@ class ChannelStream:
         call, self._call = self._call, None
         rest = call.finish() if call else ""
         return Piece("tool_call", rest, call.written() if call else None)
-
-    def _bytes(self, token: int) -> bytes:
-        return self._token_bytes(token)
 
 
 class _Call:
