@@ -25,9 +25,10 @@ def create(
     force: bool = typer.Option(False, "--force", help="Replace a set of this name."),
     as_json: bool = typer.Option(False, "--json", help="The manifest on stdout."),
 ) -> None:
-    """Make a set of GGUF files; they are checked to belong together and copied."""
-    import shutil
+    """Make a set of GGUF files; they are checked to belong together and copied.
 
+    Of a file in parts the first one is named; the parts are joined.
+    """
     from gemmtp import settings
     from gemmtp.errors import UsageError
     from gemmtp_models.download import disk_error
@@ -42,15 +43,15 @@ def create(
     store = Store(settings.data_dir())
     if store.exists(name) and not force:
         raise UsageError(f"There is a set {name} already.", "Give --force to replace it.")
-    pairing = check_set(files)
+    names = {role: path.name for role, path in files.items()}
     try:
         with store.workspace() as folder:
-            staged = {role: folder / role for role in files}
-            for role, path in files.items():
-                shutil.copyfile(path, staged[role])
+            whole = {role: _joined(path, folder / f"{role}.whole") for role, path in files.items()}
+            pairing = check_set(whole, names)
+            staged = {role: _inside(path, folder / role) for role, path in whole.items()}
             layers = {
-                role: Layer(path.stat().st_size, file=role, source=path.name)
-                for role, path in files.items()
+                role: Layer(path.stat().st_size, file=role, source=names[role])
+                for role, path in staged.items()
             }
             manifest = Manifest(
                 name,
@@ -71,6 +72,27 @@ def create(
     else:
         words = "target and drafter match" if pairing is not None else "no drafter in this set"
         sys.stderr.write(f"{name} is here: {words}\n")
+
+
+def _joined(path: Path, output: Path) -> Path:
+    """``path``, or ``output`` with its parts joined."""
+    from gemmtp_models.gguf_parts import join_parts
+    from gemmtp_models.hub_names import split_parts
+
+    if split_parts(path.name) is None:
+        return path
+    join_parts(path, output)
+    return output
+
+
+def _inside(path: Path, output: Path) -> Path:
+    """``path`` if it lies in the workspace already, else a copy of it there."""
+    import shutil
+
+    if path.parent == output.parent:
+        return path
+    shutil.copyfile(path, output)
+    return output
 
 
 def _files(

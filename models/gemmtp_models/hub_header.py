@@ -70,7 +70,7 @@ def peek(data: bytes, name: str) -> dict[str, Value]:
         stream.u64()
         for _ in range(min(stream.u64(), MAX_KEYS)):
             key = stream.take(stream.u64()).decode("utf-8", errors="replace")
-            value = _value(stream)
+            value = next_value(stream)
             if value is not None:
                 found[key] = value
     except BadModelFileError:
@@ -81,8 +81,8 @@ def peek(data: bytes, name: str) -> dict[str, Value]:
     return found
 
 
-def _value(stream: HeaderStream) -> Value | None:
-    """The next value; None for an array, which is passed over."""
+def next_value(stream: HeaderStream) -> Value | None:
+    """The next value with its type in front; None for an array, which is passed over."""
     kind = stream.u32()
     if kind == ValueType.STRING:
         return stream.take(stream.u64()).decode("utf-8", errors="replace")

@@ -85,8 +85,8 @@ class _Search:
                 other = other or architecture
         if any(wanted is None or _is_quant(file, wanted) for file in parts):
             raise UnsupportedModelError(
-                f"{self._name.repo} has this model in several parts, which are not read.",
-                "Join them with llama-gguf-split --merge and give the path of the result.",
+                f"{self._name.repo} has this model in several parts, which are not fetched.",
+                "Fetch them yourself; gemmtp create NAME --target FIRST-PART joins them.",
             )
         if other is not None:
             raise UnsupportedModelError(

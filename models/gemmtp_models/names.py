@@ -99,8 +99,8 @@ def _of_file(path: Path) -> ModelFiles:
     parts = split_parts(path.name)
     if parts is not None:
         raise UnsupportedModelError(
-            f"{path.name} is part {parts[1]} of {parts[2]}; files in parts are not read.",
-            "Join them with llama-gguf-split --merge and give the path of the result.",
+            f"{path.name} is part {parts[1]} of {parts[2]}; parts have to be joined first.",
+            "gemmtp create NAME --target FIRST-PART joins them into a set.",
         )
     return ModelFiles(path.name, path, no_drafter="no drafter was given")
 

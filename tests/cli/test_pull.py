@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import shutil
 import signal
 import socket
@@ -19,6 +20,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from gemmtp_models import names
 from gemmtp_models.store import Store
 from tests.cli.conftest import Cli, program
 from tests.support.hub import LocalHub
@@ -118,6 +120,19 @@ def test_run_fetches_a_missing_set_pairs_it_and_drafts(
     assert second.out == first.out
     assert "fetch" not in second.err
     assert server.requests == []
+
+
+def test_the_demos_files_answer_under_the_name_of_the_31b(
+    cli: Cli, server: LocalHub, home: Path
+) -> None:
+    demo = names.demo()
+    assert demo.drafter is not None
+    pair = {"target": demo.target.read_bytes(), "drafter": demo.drafter.read_bytes()}
+    publish(server, home, {**pair, "projector": CLIP})
+    result = cli("run", NAME, PROMPT, "--temperature", "0", "--threads", "1")
+    assert result.code == 0, result.err
+    assert re.findall(r"\d+", result.out) == ["3", "4", "5", "6", "7"]
+    assert "drafting on" in result.err
 
 
 def test_a_present_set_opens_no_socket(
@@ -331,9 +346,9 @@ def test_names_are_completed_without_llama_cpp(home: Path) -> None:
         "print([m for m in ('llama_cpp', 'numpy', 'httpx', 'rich') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    names, heavy = done.stdout.splitlines()
-    assert "gemma4:31b-mtp'" in names
-    assert "['demo']" in names
+    completed, heavy = done.stdout.splitlines()
+    assert "gemma4:31b-mtp'" in completed
+    assert "['demo']" in completed
     assert heavy == "[]"
 
 

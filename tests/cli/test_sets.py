@@ -13,6 +13,7 @@ import pytest
 from gemmtp_models.manifest import Layer, Manifest, write_manifest
 from gemmtp_models.store import Store
 from tests.cli.conftest import Cli
+from tests.support.parts import write_parts
 from tests.support.tiny_pair import write_drafter
 
 GREEDY = ("--raw", "--temperature", "0", "--threads", "1", "--ctx", "256", "--max-tokens", "8")
@@ -209,3 +210,16 @@ def test_a_hundred_sets_are_listed_in_no_time(home: Path, store: Store) -> None:
     assert done.stdout.count("target + drafter + projector") == 100
     # Twice the bound: the machine that runs the tests may be busy.
     assert time.monotonic() - begin < 2 * SETS_LISTED_SECONDS
+
+
+def test_a_target_in_parts_is_joined(
+    cli: Cli, tiny: tuple[Path, Path], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = write_parts(tmp_path, monkeypatch)
+    assert "gemmtp create" in cli("run", parts[0], "the").err
+    result = cli("create", "mine:1", "--target", parts[0], "--drafter", tiny[1])
+    assert result.code == 0, result.err
+    assert (
+        cli("run", "mine:1", "the", *GREEDY).out
+        == cli("run", tiny[0], "--drafter", tiny[1], "the", *GREEDY).out
+    )

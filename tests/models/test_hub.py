@@ -114,7 +114,7 @@ def test_files_in_parts_are_refused_with_a_way_out(server: LocalHub, hub: Hub) -
     server.add(REPO, "big-Q8_0-00002-of-00002.gguf", b"GGUF")
     with pytest.raises(UnsupportedModelError, match="several parts") as caught:
         find_set(hub, HubName(REPO, quant="Q8_0"))
-    assert "--merge" in (caught.value.hint or "")
+    assert "gemmtp create" in (caught.value.hint or "")
 
 
 def test_another_model_or_quantisation_is_named(

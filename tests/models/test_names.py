@@ -59,7 +59,7 @@ def test_a_file_in_parts_is_refused_by_its_name(tmp_path: Path) -> None:
     part.write_bytes(b"GGUF")
     with pytest.raises(UnsupportedModelError, match="part 1 of 2") as caught:
         names.find(str(part), tmp_path)
-    assert "--merge" in (caught.value.hint or "")
+    assert "gemmtp create" in (caught.value.hint or "")
 
 
 def test_a_folders_manifest_names_only_files_of_the_folder(tmp_path: Path) -> None:
