@@ -168,6 +168,19 @@ def test_the_demo_set_calls_a_tool(cli: Cli, tmp_path: Path) -> None:
     assert json.loads(result.out) == {"name": "roll_dice", "arguments": {"sides": 12}}
 
 
+def test_stop_texts_are_looked_for_in_the_answer_alone(cli: Cli, tmp_path: Path) -> None:
+    tools = tmp_path / "tools.json"
+    tools.write_text(json.dumps([TOOL]), "utf-8")
+    greedy = ("--temperature", 0, "--threads", 1)
+    called = cli(
+        "run", "demo", "Roll a die with 12 sides.", "--tools", tools, *greedy, "--stop=des"
+    )
+    assert json.loads(called.out) == {"name": "roll_dice", "arguments": {"sides": 12}}
+    thought = cli("run", "demo", "What is 3 + 4?", "--think", *greedy, "--stop", "7")
+    assert "7" in thought.err
+    assert thought.out == "3 + 4 = \n"
+
+
 def test_the_demo_set_thinks_before_an_answer_with_a_schema(cli: Cli) -> None:
     schema = '{"enum": ["seven", "eight"]}'
     chat = ("run", "demo", "What is 3 + 4?", "--temperature", 0, "--threads", 1)
