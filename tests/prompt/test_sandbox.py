@@ -114,7 +114,8 @@ def test_a_template_that_grows_is_refused_before_it_takes_memory(template: str) 
 def test_a_template_that_does_not_end_is_stopped(template: str) -> None:
     start = time.thread_time()
     refused(template)
-    assert time.thread_time() - start < 2
+    # A second for the template, the rest for compiling it on a slow machine.
+    assert time.thread_time() - start < 4
 
 
 def test_what_chat_templates_use_is_open() -> None:
