@@ -52,13 +52,16 @@ def verify(
 
 def _check(store: Store, name: str, hashes: dict[str, str], repair: bool) -> dict[str, Any]:
     """What is wrong with one set; a file that several sets share is hashed once."""
-    from gemmtp.errors import ModelError
+    from gemmtp.errors import BadModelFileError, ModelError
     from gemmtp_models.pull import check_set
     from gemmtp_models.store import sha256_of
 
     problems: list[str] = []
     files = {}
-    manifest = store.manifest(name)
+    try:
+        manifest = store.manifest(name)
+    except BadModelFileError as error:
+        return {"name": name, "problems": [error.message.rstrip(".")]}
     for role, layer in manifest.layers.items():
         path = store.find(layer)
         if path is None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -23,6 +24,7 @@ from gemmtp.errors import DownloadError
 from gemmtp_models.download_journal import Journal, ranges_in
 from gemmtp_models.hub import Hub, Location, Patience
 from gemmtp_models.hub_names import RemoteFile, is_sha256
+from gemmtp_models.positioned import disk_bytes, open_file
 from gemmtp_models.workspace import try_lock
 
 MIB = 2**20
@@ -148,7 +150,7 @@ def _fetch(hub: Hub, file: RemoteFile, folder: Path, report: Report, options: Op
     stem = folder / f"sha256-{file.sha256}"
     location = checked_location(hub, file)
     journal = Journal(stem.with_suffix(".journal"), file.size or 0, file.sha256 or "")
-    handle = os.open(stem.with_suffix(".partial"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    handle = open_file(stem.with_suffix(".partial"))
     transfer: Transfer | None = None
     try:
         if os.fstat(handle).st_size < max((end for _, end in journal.ranges), default=0):
@@ -168,14 +170,14 @@ def _fetch(hub: Hub, file: RemoteFile, folder: Path, report: Report, options: Op
                         "The server or something on the way damages it; try again later.",
                     ) from None
         os.fsync(handle)
-        os.replace(stem.with_suffix(".partial"), whole_path(folder, file.sha256 or ""))
-        _sync_folder(folder)
-        stem.with_suffix(".journal").unlink(missing_ok=True)
     finally:
         # A thread that still waits for the network must not find another file under this number.
         if transfer is None or transfer.ended:
             os.close(handle)
             journal.close()
+    os.replace(stem.with_suffix(".partial"), whole_path(folder, file.sha256 or ""))
+    _sync_folder(folder)
+    stem.with_suffix(".journal").unlink(missing_ok=True)
 
 
 def checked_location(hub: Hub, file: RemoteFile) -> Location:
@@ -208,7 +210,7 @@ def _sync_folder(folder: Path) -> None:
 def _alone(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
     """Hold the lock file ``path``, calling ``waiting`` while another process does."""
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = open_file(path)
         if try_lock(handle):
             # Whoever held the lock may have removed the file that was opened here.
             with suppress(FileNotFoundError):
@@ -222,7 +224,16 @@ def _alone(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)
+        _release(path, handle)
+
+
+def _release(lock: Path, handle: int) -> None:
+    """Remove a lock file that is held; Windows removes only files that are closed."""
+    if sys.platform == "win32":
+        os.close(handle)
+        lock.unlink(missing_ok=True)
+    else:
+        lock.unlink(missing_ok=True)
         os.close(handle)
 
 
@@ -231,15 +242,16 @@ def remove_unfinished(folder: Path) -> int:
     freed = 0
     for stem in {path.with_suffix("") for path in folder.glob("sha256-*.*")}:
         lock = stem.with_suffix(".lock")
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = open_file(lock)
         if try_lock(handle):
             for suffix in (".partial", ".journal", ".whole"):
                 path = stem.with_suffix(suffix)
                 if path.is_file():
-                    freed += path.stat().st_blocks * 512
+                    freed += disk_bytes(path)
                     path.unlink()
-            lock.unlink(missing_ok=True)
-        os.close(handle)
+            _release(lock, handle)
+        else:
+            os.close(handle)
     return freed
 
 
@@ -247,4 +259,4 @@ def unfinished_bytes(folder: Path) -> int:
     """Bytes on the disk that unfinished fetches take."""
     suffixes = (".partial", ".whole")
     paths = [path for path in folder.glob("sha256-*.*") if path.suffix in suffixes]
-    return sum(path.stat().st_blocks * 512 for path in paths)
+    return sum(disk_bytes(path) for path in paths)

@@ -15,8 +15,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from gemmtp_models.positioned import open_file
+
 VERSION = 1
-MAX_JOURNAL_BYTES = 64 << 20
+MAX_JOURNAL_BYTES = 16 << 20
 
 
 class Ranges:
@@ -75,7 +77,7 @@ class Journal:
         self._head = {"version": VERSION, "size": size, "sha256": sha256}
         self.ranges = Ranges()
         self.etag: str | None = None
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._file = open_file(path)
         self.ranges, self.etag, kept = _read(self._file, self._head)
         if kept == 0:
             self.clear()
@@ -115,7 +117,7 @@ class Journal:
 def ranges_in(path: Path, size: int, sha256: str) -> Ranges:
     """The synced ranges that a journal tells of, none if it is of another file or not there."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = open_file(path, write=False)
     except OSError:
         return Ranges()
     try:
@@ -127,7 +129,8 @@ def ranges_in(path: Path, size: int, sha256: str) -> Ranges:
 def _read(file: int, head: dict[str, Any]) -> tuple[Ranges, str | None, int]:
     """Ranges, ETag and length in bytes of the sound lines from the front."""
     ranges, etag, at = Ranges(), None, 0
-    for line in os.pread(file, MAX_JOURNAL_BYTES, 0).splitlines(keepends=True):
+    os.lseek(file, 0, os.SEEK_SET)
+    for line in os.read(file, MAX_JOURNAL_BYTES).splitlines(keepends=True):
         match _value(line):
             case value if at == 0 and value == head:
                 pass

@@ -9,7 +9,6 @@ the disk in the same way.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import threading
 import time
@@ -23,6 +22,7 @@ import httpx
 from gemmtp_models.download import ChangedError, Options, Progress, Report, checked_location
 from gemmtp_models.download_journal import Journal, Ranges
 from gemmtp_models.hub import Hub, Location, PassingError, check_passing, given_up
+from gemmtp_models.positioned import read_into, sync, write_all
 
 if TYPE_CHECKING:
     from gemmtp_models.hub_names import RemoteFile
@@ -136,7 +136,7 @@ class Transfer:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         if self.ended and self._unsynced:
-            os.fdatasync(self._handle)
+            sync(self._handle)
             self._journal.note(self._unsynced)
 
     def _guarded(self, work: Callable[[], None]) -> None:
@@ -163,7 +163,7 @@ class Transfer:
                 batch, self._unsynced = self._unsynced, []
             if not batch:
                 continue
-            os.fdatasync(self._handle)
+            sync(self._handle)
             with self._changed:
                 self._journal.note(Ranges(batch))
                 self._unsynced_bytes -= sum(end - start for start, end in batch)
@@ -180,7 +180,7 @@ class Transfer:
                     self._changed.notify_all()
                     return
                 count = min(HASH_BYTES, self._written.prefix - self._hashed)
-            got = os.preadv(self._handle, [buffer[:count]], self._hashed)
+            got = read_into(self._handle, buffer[:count], self._hashed)
             if not got:
                 raise ChangedError("was cut short on the disk")
             self._digest.update(buffer[:got])
@@ -355,11 +355,11 @@ class Transfer:
             free = self._claimed.missing(start, end)
             self._claimed.add(start, end)
         if free == [(start, end)]:
-            _write_all(self._handle, chunks, start)
+            write_all(self._handle, chunks, start)
         else:
             data = b"".join(chunks)
             for first, last in free:
-                _write_all(self._handle, [data[first - start : last - start]], first)
+                write_all(self._handle, [data[first - start : last - start]], first)
         with self._changed:
             piece.start = end
             for first, last in free:
@@ -368,12 +368,3 @@ class Transfer:
                 self._unsynced_bytes += last - first
             if self._unsynced_bytes >= SYNC_AT or self._written.total == self._size:
                 self._changed.notify_all()
-
-
-def _write_all(handle: int, chunks: list[bytes], offset: int) -> None:
-    """All of ``chunks`` at ``offset``; a disk that runs full in the middle raises OSError."""
-    done, total = os.pwritev(handle, chunks, offset), sum(map(len, chunks))
-    rest = b"" if done == total else b"".join(chunks)[done:]
-    while rest:
-        done = os.pwrite(handle, rest, offset + total - len(rest))
-        rest = rest[done:]

@@ -13,7 +13,7 @@ import gemmtp
 from tests.cli.conftest import Cli
 from tests.support.tiny_pair import write_drafter
 
-HEAVY = ("llama_cpp", "numpy", "rich", "jinja2", "prompt_toolkit", "gguf")
+HEAVY = ("llama_cpp", "numpy", "rich", "jinja2", "prompt_toolkit", "gguf", "httpx")
 
 
 def test_show_reads_a_file_and_checks_its_pair(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gemmtp.errors import DownloadError, ModelNotFoundError
-from gemmtp_models import download
+from gemmtp_models import download, positioned
 from gemmtp_models.download import Options, Progress, fetch
 from gemmtp_models.hub import Hub, Patience
 from gemmtp_models.hub_names import RemoteFile
@@ -299,6 +299,13 @@ def test_a_folder_that_may_not_be_written_is_said(server: LocalHub, tmp_path: Pa
         errors = process.communicate()[1]
     assert "DownloadError" in errors
     assert "cannot be written" in errors
+
+
+def test_without_positioned_calls_the_file_is_the_same(
+    server: LocalHub, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(positioned, "_POSITIONED", False)
+    assert fetch(hub, _file(), tmp_path, options=QUICK).read_bytes() == DATA
 
 
 def test_unfinished_fetches_are_counted_and_removed(
