@@ -38,6 +38,8 @@ def pull(
         _tell("The set demo comes with gemmtp; there is nothing to fetch.", quiet)
         return
     plan, installed = _pull(model, connections=connections, quiet=quiet)
+    if not plan.missing:
+        _tell(f"{plan.name} was here already, in full.", quiet)
     if as_json:
         document = _document(plan, installed, time.monotonic() - begin)
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
@@ -95,8 +97,6 @@ def _pull(
             installed = fetch_set(plan, hub, store, progress, options)
     if plan.missing:
         _tell(f"{plan.name} is here: {_pair_words(installed)}", quiet)
-    elif not ask:
-        _tell(f"{plan.name} was here already, in full.", quiet)
     return plan, installed
 
 

@@ -79,7 +79,7 @@ class Hub:
     token: str | None = None
     offline: bool = False
     patience: Patience = field(default_factory=lambda: Patience(attempts=4))
-    connections: int = 8
+    connections: int = 18
 
     def __post_init__(self) -> None:
         self.endpoint = self.endpoint.rstrip("/")

@@ -177,6 +177,8 @@ def test_always_takes_what_the_catalogue_names_now(
     assert server.sent == len(other)
     assert _store(home).resolve(NAME).files["drafter"].read_bytes() == other
     assert len(list((home / "data/blobs").iterdir())) == 3
+    assert "here" not in cli("run", NAME, PROMPT, *GREEDY, "--pull", "always").err
+    assert cli("pull", NAME).err == f"{NAME} was here already, in full.\n"
 
 
 def test_pull_says_what_came_as_json(cli: Cli, server: LocalHub, home: Path) -> None:
