@@ -24,7 +24,7 @@ def list_sets(
     import json
 
     from gemmtp import settings
-    from gemmtp_models import download
+    from gemmtp_models import unfinished
     from gemmtp_models.store import Store
 
     store = Store(settings.data_dir())
@@ -33,7 +33,7 @@ def list_sets(
         rows = _available(store)
     else:
         rows = _installed(store)
-        left = download.unfinished_bytes(store.downloads)
+        left = unfinished.unfinished_bytes(store.downloads)
     if as_json:
         document = {"sets": rows, "unfinished_bytes": left}
         sys.stdout.write(json.dumps(document, indent=2) + "\n")

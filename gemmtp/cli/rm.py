@@ -24,7 +24,8 @@ def rm(
     """Remove sets; a file that another set names stays."""
     from gemmtp import settings
     from gemmtp.errors import UsageError
-    from gemmtp_models import download, names
+    from gemmtp_models import names
+    from gemmtp_models import unfinished as leftovers
     from gemmtp_models.store import Store
 
     store = Store(settings.data_dir())
@@ -37,7 +38,7 @@ def rm(
         if not store.exists(name):
             store.manifest(name)
     removed = [_remove(store, name) for name in chosen]
-    left = download.remove_unfinished(store.downloads) if unfinished else 0
+    left = leftovers.remove_unfinished(store.downloads) if unfinished else 0
     if as_json:
         document = {"removed": removed, "unfinished_bytes": left}
         sys.stdout.write(json.dumps(document, indent=2) + "\n")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gemmtp.errors import BadModelFileError, DownloadError, ModelNotFoundError
 from gemmtp_models import catalogue
-from gemmtp_models.download import Options, Progress, checked_location, fetching, held_bytes
+from gemmtp_models.download import Options, Progress, checked_location, fetching
 from gemmtp_models.header import Header, read_header
 from gemmtp_models.hub import Hub
 from gemmtp_models.hub_names import HubName, RemoteFile, is_sha256
@@ -20,6 +20,7 @@ from gemmtp_models.hub_set import PROJECTOR_ARCHITECTURE, find_set
 from gemmtp_models.manifest import Layer, Manifest, Parameters, Role
 from gemmtp_models.pairing import PairReport, check_drafter, check_pair, check_target
 from gemmtp_models.store import InstalledSet, Store, sha256_of
+from gemmtp_models.unfinished import held_bytes
 
 # Room for the journal, the manifest and whatever else writes meanwhile.
 SPARE_BYTES = 64 << 20

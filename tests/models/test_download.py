@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gemmtp.errors import DownloadError, ModelNotFoundError
-from gemmtp_models import download, positioned
+from gemmtp_models import positioned, unfinished
 from gemmtp_models.download import Options, Progress, fetch
 from gemmtp_models.hub import Hub, Patience
 from gemmtp_models.hub_names import RemoteFile
@@ -217,7 +217,7 @@ def test_two_threads_and_one_lock_fetch_once(server: LocalHub, tmp_path: Path) -
         thread.start()
     for thread in threads:
         thread.join()
-    assert paths == [download.whole_path(tmp_path, SHA)] * 2
+    assert paths == [unfinished.whole_path(tmp_path, SHA)] * 2
     assert server.sent == len(DATA)
     assert any(progress.waiting for progress in waited)
 
@@ -255,7 +255,7 @@ def test_a_killed_fetch_goes_on_where_it_was(server: LocalHub, hub: Hub, tmp_pat
             pass
         process.kill()
     server.rate, sent = None, server.sent
-    held = download.held_bytes(tmp_path, _file())
+    held = unfinished.held_bytes(tmp_path, _file())
     assert 0 < held < len(DATA)
     path = fetch(hub, _file(), tmp_path, options=QUICK)
     assert path.read_bytes() == DATA
@@ -269,7 +269,7 @@ def test_what_the_disk_lost_of_a_killed_fetch_is_noticed(
     with pytest.raises(DownloadError):
         fetch(hub, _file(), tmp_path, options=QUICK)
     server.fault = lambda asked: None
-    partial = download.whole_path(tmp_path, SHA).with_suffix(".partial")
+    partial = unfinished.whole_path(tmp_path, SHA).with_suffix(".partial")
     damaged = bytearray(partial.read_bytes())
     damaged[1000] ^= 1
     partial.write_bytes(damaged)
@@ -284,7 +284,7 @@ def test_a_full_disk_is_said_and_what_is_there_stays(
         errors = process.communicate()[1]
     assert "DownloadError" in errors
     assert "is full" in errors
-    held = download.held_bytes(tmp_path, _file())
+    held = unfinished.held_bytes(tmp_path, _file())
     sent = server.sent
     assert fetch(hub, _file(), tmp_path).read_bytes() == DATA
     assert server.sent - sent == len(DATA) - held
@@ -314,6 +314,6 @@ def test_unfinished_fetches_are_counted_and_removed(
     server.fault = lambda asked: "503" if asked.range != "bytes=0-1048575" else None
     with pytest.raises(DownloadError):
         fetch(hub, _file(), tmp_path, options=QUICK)
-    assert download.unfinished_bytes(tmp_path) >= MIB
-    assert download.remove_unfinished(tmp_path) >= MIB
+    assert unfinished.unfinished_bytes(tmp_path) >= MIB
+    assert unfinished.remove_unfinished(tmp_path) >= MIB
     assert list(tmp_path.iterdir()) == []

@@ -22,9 +22,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gemmtp.errors import GemmtpError
-from gemmtp_models.download import Options, fetch, whole_path
+from gemmtp_models.download import Options, fetch
 from gemmtp_models.hub import Hub, Patience
 from gemmtp_models.hub_names import RemoteFile
+from gemmtp_models.unfinished import whole_path
 from tests.support.hub import FAULTS, Asked, LocalHub
 
 REPO, PATH = "maker/model", "m.gguf"
