@@ -140,8 +140,8 @@ def _document(plan: Plan, installed: InstalledSet, seconds: float) -> dict[str, 
         {
             "role": role,
             "source": file.source,
-            "size": file.size,
-            "sha256": file.sha256,
+            "size": installed.manifest.layers[role].size,
+            "sha256": installed.manifest.layers[role].sha256,
             "fetched": role in plan.missing,
             "path": str(installed.files[role]),
         }

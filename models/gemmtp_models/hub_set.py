@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gemmtp.errors import BadModelFileError, ModelNotFoundError, UnsupportedModelError
+from gemmtp.errors import (
+    BadModelFileError,
+    DownloadError,
+    ModelNotFoundError,
+    UnsupportedModelError,
+)
 from gemmtp_models.geometry import DRAFTER_ARCHITECTURE, TARGET_ARCHITECTURE
 from gemmtp_models.hub import Hub
 from gemmtp_models.hub_header import peek, read_start
@@ -29,17 +34,21 @@ _FILE_TYPES = {0: 32, 1: 16, 2: 4, 7: 8, 8: 5, 14: 4, 15: 4, 17: 5, 18: 6, 32: 1
 
 @dataclass(frozen=True, slots=True)
 class HubSet:
-    """The files of a repository by role; ``notes`` say what was passed over."""
+    """The files of a repository by role; ``notes`` say what was passed over.
+
+    A target in ``parts`` has the path of the first, the size of all and no sha256.
+    """
 
     files: dict[Role, RemoteFile]
     notes: tuple[str, ...] = ()
+    parts: tuple[RemoteFile, ...] = ()
 
 
 def find_set(hub: Hub, name: HubName) -> HubSet:
     """The set in a repository at the commit where its revision stands.
 
     Raises ModelNotFoundError when there is no target of the quantisation asked for,
-    UnsupportedModelError when it comes in parts or is another model, and what the hub raises.
+    UnsupportedModelError when it is another model, and what the hub raises.
     """
     commit = hub.commit(name.repo, name.revision)
     every = [file for file in hub.files(name.repo, commit) if file.path.lower().endswith(".gguf")]
@@ -56,7 +65,7 @@ class _Search:
         self._notes: list[str] = []
 
     def run(self, files: list[RemoteFile], parts: list[RemoteFile]) -> HubSet:
-        target = self._target(files, parts)
+        target, chosen = self._target(files, parts)
         found: dict[Role, RemoteFile] = {"target": target}
         others = [file for file in files if file != target and _smaller(file, target)]
         others.sort(key=lambda file: file.size or 0)
@@ -71,23 +80,23 @@ class _Search:
                 found[role] = min(fitting, key=lambda file: self._distance(file, bits))
         if "drafter" not in found:
             self._notes.append("no drafter in this repository")
-        return HubSet(found, tuple(dict.fromkeys(self._notes)))
+        return HubSet(found, tuple(dict.fromkeys(self._notes)), chosen)
 
-    def _target(self, files: list[RemoteFile], parts: list[RemoteFile]) -> RemoteFile:
+    def _target(
+        self, files: list[RemoteFile], parts: list[RemoteFile]
+    ) -> tuple[RemoteFile, tuple[RemoteFile, ...]]:
+        """The target, and its parts if it comes in parts; one file is preferred."""
         wanted = self._name.quant
-        fitting = [file for file in files if wanted is None or _is_quant(file, wanted)]
+        first = [file for file in parts if (split_parts(_base(file)) or ("", 0, 0))[1] == 1]
         other = None
-        for file in sorted(fitting, key=_preference):
+        for file in [*sorted(files, key=_preference), *sorted(first, key=_preference)]:
+            if wanted is not None and not _is_quant(file, wanted):
+                continue
             architecture = self._architecture(file)
             if architecture == TARGET_ARCHITECTURE:
-                return file
+                return _whole(file, parts) if file in first else (file, ())
             if architecture not in (DRAFTER_ARCHITECTURE, PROJECTOR_ARCHITECTURE, ""):
                 other = other or architecture
-        if any(wanted is None or _is_quant(file, wanted) for file in parts):
-            raise UnsupportedModelError(
-                f"{self._name.repo} has this model in several parts, which are not fetched.",
-                "Fetch them yourself; gemmtp create NAME --target FIRST-PART joins them.",
-            )
         if other is not None:
             raise UnsupportedModelError(
                 f"{self._name.repo} has a model of the architecture {other[:40]!r}, "
@@ -139,7 +148,9 @@ class _Search:
 
 def quant_of(path: str) -> str | None:
     """The quantisation that a file's name ends with, in capitals: "UD-Q4_K_XL"."""
-    found: Iterable[str] = _QUANT.findall(path.rpartition("/")[2].removesuffix(".gguf"))
+    name = path.rpartition("/")[2]
+    parts = split_parts(name)
+    found: Iterable[str] = _QUANT.findall(parts[0] if parts else name.removesuffix(".gguf"))
     return max(found, key=len, default="").upper() or None
 
 
@@ -152,6 +163,21 @@ def _preference(file: RemoteFile) -> tuple[bool, int, int, str]:
     quant = quant_of(file.path) or ""
     rank = _PREFERRED.index(quant) if quant in _PREFERRED else len(_PREFERRED)
     return _HINTS.search(file.path) is not None, rank, file.path.count("/"), file.path
+
+
+def _whole(first: RemoteFile, every: list[RemoteFile]) -> tuple[RemoteFile, tuple[RemoteFile, ...]]:
+    """A target in parts: (as one file, its parts in order); raises for one that is missing."""
+    stem, _, count = split_parts(_base(first)) or ("", 0, 0)
+    folder = first.path.removesuffix(_base(first))
+    there = {file.path: file for file in every}
+    paths = [f"{folder}{stem}-{n:05d}-of-{count:05d}.gguf" for n in range(1, count + 1)]
+    if missing := [path for path in paths if path not in there]:
+        raise ModelNotFoundError(f"{first.repo} has no part {missing[0]}.")
+    parts = tuple(there[path] for path in paths)
+    if any(part.size is None or part.sha256 is None for part in parts):
+        raise DownloadError(f"The hub gives no size and sha256 of the parts of {first.path}.")
+    size = sum(part.size or 0 for part in parts)
+    return replace(first, size=size, sha256=None), parts
 
 
 def _smaller(file: RemoteFile, target: RemoteFile) -> bool:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import difflib
-import functools
+import os
 import shutil
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gemmtp.errors import BadModelFileError, DownloadError, ModelNotFoundError
 from gemmtp_models import catalogue
 from gemmtp_models.download import Options, Progress, checked_location, fetching
+from gemmtp_models.gguf_parts import join_parts
 from gemmtp_models.header import Header, read_header
 from gemmtp_models.hub import Hub
 from gemmtp_models.hub_names import HubName, RemoteFile, is_sha256
@@ -30,7 +31,7 @@ Report = Callable[[Role, Progress], None]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A set whose files all have a size and a sha256.
+    """A set whose files all have a size and a sha256, a target in ``parts`` aside.
 
     ``here`` are those in the store or kept by another program, ``held`` the bytes that an earlier
     fetch left of the others.
@@ -42,6 +43,7 @@ class Plan:
     here: Mapping[Role, Path]
     held: int
     notes: tuple[str, ...] = ()
+    parts: tuple[RemoteFile, ...] = ()
 
     @property
     def size(self) -> int:
@@ -52,6 +54,15 @@ class Plan:
     def missing(self) -> Mapping[Role, RemoteFile]:
         """The files that have to be fetched."""
         return {role: file for role, file in self.files.items() if role not in self.here}
+
+    @property
+    def wanted(self) -> list[tuple[Role, RemoteFile]]:
+        """What to ask the hub for: the missing files, with a target in parts as its parts."""
+        found: list[tuple[Role, RemoteFile]] = []
+        for role, file in self.missing.items():
+            parts = self.parts if role == "target" and self.parts else (file,)
+            found += [(role, part) for part in parts]
+        return found
 
     @property
     def to_fetch(self) -> int:
@@ -65,23 +76,40 @@ def make_plan(model: str, hub: Hub, store: Store, config: Path) -> Plan:
     Raises ModelNotFoundError for a name that is nowhere, and what the hub raises.
     """
     notes: tuple[str, ...] = ()
+    parts: tuple[RemoteFile, ...] = ()
     if model.startswith("hf:"):
         hub_name = HubName.parse(model)
         found = find_set(hub, hub_name)
         name, files, notes = hub_name.set_name, found.files, found.notes
-        parameters = Parameters()
+        parameters, parts = Parameters(), found.parts
+        if parts and (joined := _joined_before(store, name, files["target"])) is not None:
+            files["target"], parts = joined, ()
     else:
         entry = catalogue.find_entry(model, config)
         if entry is None:
             raise unknown(model, config)
         name, files, parameters = entry.name, dict(entry.files), entry.parameters
-    known = {role: _known(hub, file) for role, file in files.items()}
+    known = {
+        role: file if role == "target" and parts else _known(hub, file)
+        for role, file in files.items()
+    }
     here: dict[Role, Path] = {}
     for role, file in known.items():
         if (path := store.find(_layer(file))) is not None:
             here[role] = path
-    held = sum(held_bytes(store.downloads, f) for r, f in known.items() if r not in here)
-    return Plan(name, known, parameters, here, held, notes)
+    plan = Plan(name, known, parameters, here, 0, notes, parts)
+    held = sum(held_bytes(store.downloads, file) for _, file in plan.wanted)
+    return replace(plan, held=held)
+
+
+def _joined_before(store: Store, name: str, target: RemoteFile) -> RemoteFile | None:
+    """``target`` with the sha256 of the file that its parts were joined to in an earlier pull."""
+    if not store.exists(name):
+        return None
+    layer = store.manifest(name).layers["target"]
+    if layer.source != target.source:
+        return None
+    return replace(target, size=layer.size, sha256=layer.sha256)
 
 
 def unknown(model: str, config: Path) -> ModelNotFoundError:
@@ -108,27 +136,64 @@ def pull(
     files that were fetched stay for the next try.
     """
     _check_room(plan, store)
-    with ExitStack() as locks:
+    with ExitStack() as stack:
         files = dict(plan.here)
-        # In this order, or two pulls of sets that share files could wait for each other.
         fetched: dict[str | None, Path] = {}
-        for role, file in sorted(plan.missing.items(), key=lambda item: item[1].sha256 or ""):
+        # In this order, or two pulls of sets that share files could wait for each other.
+        for role, file in sorted(plan.wanted, key=lambda item: item[1].sha256 or ""):
             if file.sha256 not in fetched:
-                tell = functools.partial(report, role)
+                tell = _telling(report, role, plan, fetched)
                 place = store.blob(file.sha256 or "")
                 one = fetching(hub, file, store.downloads, tell, options, place)
-                fetched[file.sha256] = locks.enter_context(one)
+                fetched[file.sha256] = stack.enter_context(one)
             files[role] = fetched[file.sha256]
         for role, path in plan.here.items():
             _check_kept(path, plan.files[role], store)
+        if "target" in plan.missing and plan.parts:
+            files["target"] = stack.enter_context(_joined(plan.parts, fetched, store))
         manifest = _manifest(plan, {role: files[role] for role in plan.files})
-        staged = {r: p for r, p in files.items() if p.parent == store.downloads}
+        blobs = store.blob("").parent
+        staged = {r: files[r] for r in plan.missing if files[r].parent != blobs}
         return store.adopt(manifest, staged, replace_existing=True)
+
+
+def _telling(
+    report: Report, role: Role, plan: Plan, fetched: Mapping[str | None, Path]
+) -> Callable[[Progress], None]:
+    """``report`` for one file of a role, which of a target in parts is a part of the whole."""
+    parts = plan.parts if role == "target" else ()
+    before = sum(part.size or 0 for part in parts if part.sha256 in fetched)
+
+    def tell(progress: Progress) -> None:
+        total = plan.files[role].size or 0 if parts else progress.total
+        report(role, replace(progress, done=before + progress.done, total=total))
+
+    return tell
+
+
+@contextmanager
+def _joined(
+    parts: Sequence[RemoteFile], fetched: Mapping[str | None, Path], store: Store
+) -> Iterator[Path]:
+    """The file that the fetched parts make; they go when the block ends well."""
+    with store.workspace() as folder:
+        links = [folder / part.path.rpartition("/")[2] for part in parts]
+        for part, link in zip(parts, links, strict=True):
+            os.link(fetched[part.sha256], link)
+        join_parts(links[0], folder / "joined")
+        yield folder / "joined"
+    for part in parts:
+        fetched[part.sha256].unlink(missing_ok=True)
 
 
 def _manifest(plan: Plan, files: Mapping[Role, Path]) -> Manifest:
     pairing = check_set(files, {role: file.path for role, file in plan.files.items()})
     layers = {role: _layer(file) for role, file in plan.files.items()}
+    if "target" in plan.missing and plan.parts:
+        target = files["target"]
+        layers["target"] = replace(
+            layers["target"], size=target.stat().st_size, sha256=sha256_of(target)
+        )
     report = None if pairing is None else pairing.to_json()
     return Manifest(plan.name, layers, plan.parameters, pairing=report)
 
@@ -184,9 +249,13 @@ def _check_room(plan: Plan, store: Store) -> None:
     """Say before the first byte that the disk is too small."""
     folder = next(path for path in (store.root, *store.root.parents) if path.exists())
     free = shutil.disk_usage(folder).free
-    if plan.missing and free < plan.to_fetch + SPARE_BYTES:
+    needed = plan.to_fetch
+    if "target" in plan.missing and plan.parts:
+        # Parts and what they are joined to lie there for a moment together.
+        needed += plan.files["target"].size or 0
+    if plan.missing and free < needed + SPARE_BYTES:
         raise DownloadError(
-            f"{plan.name} needs {plan.to_fetch / 2**30:.1f} GiB more, "
+            f"{plan.name} needs {needed / 2**30:.1f} GiB more, "
             f"and {free / 2**30:.1f} GiB are free in {folder}.",
             "Make room (gemmtp list shows what the sets take), or set GEMMTP_HOME.",
         )

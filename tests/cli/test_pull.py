@@ -21,9 +21,11 @@ import numpy as np
 import pytest
 
 from gemmtp_models import names
-from gemmtp_models.store import Store
+from gemmtp_models.hub_header import START_BYTES
+from gemmtp_models.store import Store, sha256_of
 from tests.cli.conftest import Cli, program
 from tests.support.hub import LocalHub
+from tests.support.parts import write_parts
 from tests.support.raw_gguf import raw_gguf, text
 from tests.support.tiny_pair import TINY_TARGET, write_drafter, write_model
 
@@ -242,6 +244,34 @@ def test_any_repository_is_a_set_by_its_headers(cli: Cli, server: LocalHub, home
     assert "drafting on" in second.err
     assert server.requests == []
     assert cli("show", name).code == 0
+
+
+def test_a_target_in_parts_is_fetched_and_joined(
+    cli: Cli,
+    server: LocalHub,
+    home: Path,
+    contents: dict[str, bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parts = write_parts(tmp_path, monkeypatch)
+    for path in parts:
+        server.add("maker/parts", f"BF16/{path.name}", path.read_bytes())
+    server.add("maker/parts", "mtp.gguf", contents["drafter"])
+    document = json.loads(cli("pull", "hf:maker/parts", "--json").out)
+    store = _store(home)
+    target = store.resolve("hf.maker.parts:latest").files["target"]
+    assert document["files"][0]["sha256"] == sha256_of(target)
+    sent = len(contents["drafter"]) + sum(path.stat().st_size for path in parts)
+    peeks = 2 * START_BYTES
+    assert server.sent == sent + peeks
+    assert list(store.downloads.iterdir()) == []
+    result = cli("run", "hf:maker/parts", PROMPT, *GREEDY)
+    assert "drafting on" in result.err
+    assert result.out == cli("run", NAME, PROMPT, *GREEDY).out
+    server.sent = 0
+    assert cli("run", "hf:maker/parts", PROMPT, *GREEDY, "--pull", "always").code == 0
+    assert server.sent == peeks
 
 
 def test_a_file_in_the_hubs_cache_is_used_in_place(

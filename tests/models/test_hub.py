@@ -109,12 +109,19 @@ def test_a_drafter_of_a_fork_is_passed_over_and_said(
     assert "no drafter in this repository" in found.notes
 
 
-def test_files_in_parts_are_refused_with_a_way_out(server: LocalHub, hub: Hub) -> None:
-    server.add(REPO, "big-Q8_0-00001-of-00002.gguf", b"GGUF")
-    server.add(REPO, "big-Q8_0-00002-of-00002.gguf", b"GGUF")
-    with pytest.raises(UnsupportedModelError, match="several parts") as caught:
-        find_set(hub, HubName(REPO, quant="Q8_0"))
-    assert "gemmtp create" in (caught.value.hint or "")
+def test_a_target_in_parts_is_found_whole_or_not_at_all(
+    server: LocalHub, hub: Hub, files: Callable[..., bytes]
+) -> None:
+    server.add(REPO, "BF16/big-BF16-00001-of-00002.gguf", files("target"))
+    with pytest.raises(ModelNotFoundError, match="no part BF16/big-BF16-00002-of-00002"):
+        find_set(hub, HubName(REPO, quant="BF16"))
+    server.add(REPO, "BF16/big-BF16-00002-of-00002.gguf", b"more")
+    found = find_set(hub, HubName(REPO, quant="BF16"))
+    assert [part.size for part in found.parts] == [len(files("target")), 4]
+    assert found.files["target"].size == len(files("target")) + 4
+    assert found.files["target"].sha256 is None
+    server.add(REPO, "small-BF16.gguf", files("target"))
+    assert _paths(find_set(hub, HubName(REPO)))["target"] == "small-BF16.gguf"
 
 
 def test_another_model_or_quantisation_is_named(
