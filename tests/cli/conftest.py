@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from gemmtp.cli import app
+from tests.support.hub import LocalHub
+from tests.support.published import CLIP, publish
 
 
 @dataclass(frozen=True)
@@ -49,3 +52,29 @@ def program(args: Sequence[object], **options: object) -> subprocess.Popen[bytes
         stderr=subprocess.PIPE,
         **options,  # type: ignore[call-overload]
     )
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folders of our own, and nothing of the user's or of other programs'."""
+    monkeypatch.setenv("GEMMTP_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "ollama"))
+    for name in ("HF_TOKEN", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "http_proxy", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def contents(tiny: tuple[Path, Path]) -> dict[str, bytes]:
+    return {"target": tiny[0].read_bytes(), "drafter": tiny[1].read_bytes(), "projector": CLIP}
+
+
+@pytest.fixture
+def server(
+    home: Path, contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[LocalHub]:
+    with LocalHub() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        publish(hub, home, contents)
+        yield hub

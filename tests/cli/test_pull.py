@@ -12,12 +12,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from gemmtp_models import names
@@ -26,76 +23,11 @@ from gemmtp_models.store import Store, sha256_of
 from tests.cli.conftest import Cli, program
 from tests.support.hub import LocalHub
 from tests.support.parts import write_parts
-from tests.support.raw_gguf import raw_gguf, text
-from tests.support.tiny_pair import TINY_TARGET, write_drafter, write_model
+from tests.support.published import CLIP, NAME, PATHS, REPO, publish
+from tests.support.tiny_pair import write_drafter
 
-NAME = "gemma4:31b-mtp"
-REPO = "unsloth/gemma-4-31B-it-qat-GGUF"
 GREEDY = ("--raw", "--temperature", "0", "--threads", "1", "--ctx", "256", "--max-tokens", "8")
 PROMPT = "Count from 3 to 7."
-CLIP = raw_gguf(keys=[text("general.architecture") + b"\x08\0\0\0" + text("clip")])
-CATALOGUE = """
-schema = 1
-family = "gemma4"
-title = "A pair of some hundred kilobytes under the name of the 31B"
-draft_depth = 2
-[repos.r]
-repo = "{repo}"
-revision = "{commit}"
-{files}
-[[sets]]
-tags = ["31b-mtp"]
-target = "target"
-drafter = "drafter"
-projector = "projector"
-"""
-PATHS = {
-    "target": "gemma-4-31B-it-qat-UD-Q4_K_XL.gguf",
-    "drafter": "mtp-gemma-4-31B-it.gguf",
-    "projector": "mmproj-BF16.gguf",
-}
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Folders of our own, and nothing of the user's or of other programs'."""
-    monkeypatch.setenv("GEMMTP_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "ollama"))
-    for name in ("HF_TOKEN", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "http_proxy", "HTTP_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    return tmp_path / "home"
-
-
-def publish(server: LocalHub, home: Path, contents: dict[str, bytes]) -> None:
-    """Serve the files of the 31B set and pin them in a catalogue file of the user's."""
-    tables = []
-    for role, data in contents.items():
-        sha256 = server.add(REPO, PATHS[role], data)
-        tables.append(
-            f'[files.{role}]\nrepo = "r"\npath = "{PATHS[role]}"\n'
-            f'size = {len(data)}\nsha256 = "{sha256}"\n'
-        )
-    folder = home / "config" / "catalogue"
-    folder.mkdir(parents=True, exist_ok=True)
-    commit = server.repos[REPO].commit
-    words = CATALOGUE.format(repo=REPO, commit=commit, files="".join(tables))
-    (folder / "test.toml").write_text(words)
-
-
-@pytest.fixture
-def contents(tiny: tuple[Path, Path]) -> dict[str, bytes]:
-    return {"target": tiny[0].read_bytes(), "drafter": tiny[1].read_bytes(), "projector": CLIP}
-
-
-@pytest.fixture
-def server(
-    home: Path, contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[LocalHub]:
-    with LocalHub() as hub:
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        publish(hub, home, contents)
-        yield hub
 
 
 def _store(home: Path) -> Store:
@@ -274,26 +206,6 @@ def test_a_target_in_parts_is_fetched_and_joined(
     assert server.sent == peeks
 
 
-def test_a_file_in_the_hubs_cache_is_used_in_place(
-    cli: Cli, server: LocalHub, home: Path, contents: dict[str, bytes], tmp_path: Path
-) -> None:
-    sha256 = server.repos[REPO].files[PATHS["target"]]
-    blob = tmp_path / "hf/hub/models--unsloth--x/blobs" / sha256
-    blob.parent.mkdir(parents=True)
-    blob.write_bytes(contents["target"])
-    blob.chmod(0o444)
-    assert cli("run", NAME, PROMPT, *GREEDY).code == 0
-    assert server.sent == len(contents["drafter"]) + len(contents["projector"])
-    assert _store(home).resolve(NAME).files["target"] == blob
-    assert cli("rm", NAME).code == 0
-    assert blob.read_bytes() == contents["target"]
-    blob.chmod(0o644)
-    blob.write_bytes(bytes(len(contents["target"])))
-    result = cli("pull", NAME)
-    assert result.code == 3
-    assert "is not the file that its name says" in result.err
-
-
 def test_offline_says_so(cli: Cli, server: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     result = cli("pull", NAME)
@@ -382,41 +294,6 @@ def test_names_are_completed_without_llama_cpp(home: Path) -> None:
     assert "gemma4:31b-mtp'" in completed
     assert "['demo']" in completed
     assert heavy == "[]"
-
-
-def test_a_model_of_ollama_is_used_in_place_or_refused(
-    cli: Cli, home: Path, tiny: tuple[Path, Path], tmp_path: Path
-) -> None:
-    store = tmp_path / "ollama"
-    sha256 = "12" * 32
-    manifest = store / "manifests/some.registry/library/gemma4/e2b"
-    manifest.parent.mkdir(parents=True)
-    blob = store / "blobs" / f"sha256-{sha256}"
-    blob.parent.mkdir()
-    blob.write_bytes(tiny[0].read_bytes())
-
-    def layers(digest: str) -> str:
-        return json.dumps(
-            {"layers": [{"mediaType": "application/vnd.ollama.image.model", "digest": digest}]}
-        )
-
-    manifest.write_text(layers(f"sha256:{sha256}"))
-    result = cli("run", "ollama:gemma4:e2b", PROMPT, *GREEDY)
-    assert result.code == 0, result.err
-    assert "drafting off: Ollama has no drafters" in result.err
-    assert cli("run", "ollama:nosuch", PROMPT).code == 3
-    for bad in ("sha256:../../../etc/passwd", "sha256:" + "../" * 20 + "etc/passwd", "x"):
-        manifest.write_text(layers(bad))
-        result = cli("run", "ollama:gemma4:e2b", PROMPT)
-        assert (result.code, "digest that is none" in result.err) == (3, True)
-    for name in ("ollama:../../x", "ollama:a/../b", "ollama:a:../b", "ollama:"):
-        assert cli("run", name, PROMPT).code == 2, name
-    manifest.write_text(layers(f"sha256:{sha256}"))
-    monolith = {"v.blk.0.attn_q.weight": np.zeros((4, 32), np.float32)}
-    write_model(blob, replace(TINY_TARGET, tensors=monolith))
-    result = cli("run", "ollama:gemma4:e2b", PROMPT)
-    assert result.code == 3
-    assert "has the projector inside the model's file" in result.err
 
 
 def test_pull_leaves_stdout_to_json(cli: Cli, server: LocalHub) -> None:

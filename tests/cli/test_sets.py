@@ -21,14 +21,6 @@ SETS_LISTED_SECONDS = 0.3
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("GEMMTP_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "ollama"))
-    return tmp_path / "home"
-
-
-@pytest.fixture
 def store(home: Path) -> Store:
     return Store(home / "data")
 
