@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from gemmtp.cli.complete import installed_names
 from gemmtp.cli.pull import size_words
+
+if TYPE_CHECKING:
+    from gemmtp_models.store import Store
 
 
 def rm(
@@ -51,7 +54,7 @@ def rm(
         sys.stderr.write(f"removed unfinished pulls: {size_words(left)} freed\n")
 
 
-def _remove(store: Any, name: str) -> dict[str, Any]:
+def _remove(store: Store, name: str) -> dict[str, Any]:
     from gemmtp.errors import BadModelFileError
 
     freed, kept = 0, {}

@@ -7,6 +7,7 @@ to the CDN that the hub redirects to.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +34,7 @@ ENDPOINT = "https://huggingface.co"
 MAX_REDIRECTS = 5
 MAX_LISTING_PAGES = 50
 MAX_LISTED_FILES = 10_000
+MAX_ANSWER_BYTES = 16 << 20
 _TIMEOUT = httpx.Timeout(30.0, connect=15.0)
 _PASSING = frozenset({408, 429, 500, 502, 503, 504})
 
@@ -199,7 +201,8 @@ class Hub:
     def _locate(self, url: str, file: RemoteFile) -> Location:
         at, size, sha256 = httpx.URL(url), None, None
         for _ in range(MAX_REDIRECTS + 1):
-            response = self._ask("HEAD", at)
+            with _failures(at):
+                response = self.client.request("HEAD", at, headers=self.headers(at))
             size = size or _number(response.headers.get("x-linked-size"))
             etag = response.headers.get("x-linked-etag", "").removeprefix("W/").strip('"')
             sha256 = sha256 or (etag if is_sha256(etag) else None)
@@ -229,23 +232,18 @@ class Hub:
         return self._patiently(lambda: self._page(httpx.URL(url), repo))
 
     def _page(self, at: httpx.URL, repo: str) -> tuple[Any, str | None]:
-        for _ in range(MAX_REDIRECTS + 1):
-            response = self._ask("GET", at)
-            if not response.has_redirect_location:
-                break
-            at = self._redirect(response)
-        self._check(response, repo, repo)
+        # The token goes along only while the redirects stay on the hub.
+        with self.open(str(at)) as response:
+            self._check(response, repo, repo)
+            with _failures(at):
+                data = _bounded(response)
         following = response.links.get("next", {}).get("url")
         if following is not None and _origin(httpx.URL(following)) != self._origin:
             raise DownloadError(f"{self._host} lists {repo} at another host.")
         try:
-            return response.json(), following
-        except ValueError:
+            return json.loads(data), following
+        except (ValueError, RecursionError):
             raise PassingError(f"{self._host} sends no JSON") from None
-
-    def _ask(self, method: str, url: httpx.URL) -> httpx.Response:
-        with _failures(url):
-            return self.client.request(method, url, headers=self.headers(url))
 
     def _check(self, response: httpx.Response, repo: str, what: str) -> None:
         check_passing(response)
@@ -289,6 +287,16 @@ def given_up(error: PassingError) -> DownloadError:
     else:
         hint = "Check the connection and try again; what is here is kept."
     return DownloadError(f"{error.problem}, again and again.", hint)
+
+
+def _bounded(response: httpx.Response) -> bytes:
+    """The body of an answer that has to be short."""
+    data = bytearray()
+    for chunk in response.iter_bytes():
+        data += chunk
+        if len(data) > MAX_ANSWER_BYTES:
+            raise DownloadError(f"{response.url.host} sends an answer without end.")
+    return bytes(data)
 
 
 @contextmanager

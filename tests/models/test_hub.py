@@ -245,6 +245,25 @@ def test_a_redirect_from_https_to_http_is_not_followed() -> None:
             hub.locate(RemoteFile(REPO, "main", "m.gguf"))
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"[" * 100_000, "sends no JSON"),
+        (b"<html>", "sends no JSON"),
+        (b'{"sha": 7}', "does not say at which commit"),
+        (b" " * (17 << 20), "an answer without end"),
+    ],
+)
+def test_an_answer_that_is_none_is_refused(body: bytes, words: str) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, stream=httpx.ByteStream(body))
+
+    with Hub("https://hub.example", patience=QUICK) as hub:
+        hub.client = httpx.Client(transport=httpx.MockTransport(answer))
+        with pytest.raises(DownloadError, match=words):
+            hub.commit(REPO)
+
+
 def test_a_proxy_of_the_environment_is_used(
     server: LocalHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
