@@ -91,7 +91,7 @@ def _pull(
         for note in plan.notes:
             _tell(f"note: {note}", quiet)
         if plan.missing:
-            _agree(plan, ask=ask, quiet=quiet)
+            _agree(plan, model, ask=ask, quiet=quiet)
         with FetchProgress(plan, quiet=quiet) as progress:
             options = download.Options(connections)
             installed = fetch_set(plan, hub, store, progress, options)
@@ -100,8 +100,9 @@ def _pull(
     return plan, installed
 
 
-def _agree(plan: Plan, *, ask: bool, quiet: bool) -> None:
+def _agree(plan: Plan, model: str, *, ask: bool, quiet: bool) -> None:
     """Say what is about to come, and on a terminal ask for it if that was not asked for."""
+    from gemmtp.cli.prospect import prospect
     from gemmtp.errors import InterruptedByUser
 
     files = " + ".join(plan.missing)
@@ -109,6 +110,8 @@ def _agree(plan: Plan, *, ask: bool, quiet: bool) -> None:
     if plan.held:
         words += f", {size_words(plan.held)} are here from an earlier try"
     if ask and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
+        if (memory := prospect(model)) is not None:
+            sys.stderr.write(memory + "\n")
         sys.stderr.write(f"{words}. Fetch? [Y/n] ")
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("", "y", "yes"):
