@@ -28,6 +28,8 @@ CATEGORIES = ("stories", "python", "lists", "gemmtp", "counting", "json")
 """Kinds of prompts of the demo set with long answers, from the most free to the most fixed."""
 N_CTX = 1024
 PEER_DRAFT = 3
+SHORTEST_ANSWER = 12
+"""Shorter answers of the demo say little about a rate."""
 SPEEDUP, BEST_SPEEDUP, PYTHON_SHARE, OF_PREDICTED = 1.4, 1.55, 0.03, 0.98
 """The figures the loop is held to on the cost-shaped demo set; see Table.figures."""
 
@@ -126,7 +128,9 @@ def measure(
 ) -> Table:
     """Runs the variants in turn, ``rounds`` times, on raw ``texts`` or on the demo's prompts.
 
-    End tokens do not end an answer. ``server`` is llama-server's binary; None leaves it out.
+    A raw text is continued for ``max_tokens`` tokens. The demo's prompts are answered to where the
+    plain answer ends: what a model says after its end token is no text that anybody drafts.
+    ``server`` is llama-server's binary; None leaves it out.
     """
     table = Table({k: Variant() for k in depths}, {})
     with contextlib.ExitStack() as stack:
@@ -140,14 +144,17 @@ def measure(
                 service = serving(server, *pair, draft=draft, n_ctx=N_CTX, threads=threads or None)
                 peers[draft] = stack.enter_context(service)
                 table.peers[draft] = Variant()
-        tokens = [ours.tokenize(text) for text in texts]
+        asked = [(ours.tokenize(text), max_tokens) for text in texts]
         if not texts:
-            tokens = [prompt for (prompt,) in demo_prompts(ours, 1, CATEGORIES).values()]
-        for prompt in tokens[:1]:  # warm caches and graphs before anything is counted
+            for (prompt,) in demo_prompts(ours, 1, CATEGORIES).values():
+                whole = ours.run(prompt, 0, max_tokens, stop=True).tokens
+                if len(whole) >= SHORTEST_ANSWER:
+                    asked.append((prompt, len(whole)))
+        for prompt, _ in asked[:1]:  # warm caches and graphs before anything is counted
             for depth in depths:
                 ours.run(prompt, depth, 16)
         for turn in range(rounds):
-            _one_round(table, ours, bare, peers, tokens, max_tokens, turn)
+            _one_round(table, ours, bare, peers, asked, turn)
     return table
 
 
@@ -156,18 +163,18 @@ def _one_round(
     ours: Runner,
     bare: BarePair,
     peers: dict[int, Peer],
-    prompts: Sequence[Sequence[int]],
-    max_tokens: int,
+    asked: Sequence[tuple[Sequence[int], int]],
     turn: int,
 ) -> None:
-    costs = measure_costs(bare, prompts[turn % len(prompts)], depths=list(table.ours), rounds=2)
+    prompt, _ = asked[turn % len(asked)]
+    costs = measure_costs(bare, prompt, depths=list(table.ours), rounds=2)
     depths = list(table.ours)
     start = turn % len(depths)
     runs: dict[int, list[Run]] = {}
     for depth in depths[start:] + depths[:start]:
-        runs[depth] = [ours.run(prompt, depth, max_tokens) for prompt in prompts]
+        runs[depth] = [ours.run(prompt, depth, limit) for prompt, limit in asked]
     for depth, peer in peers.items():
-        answers = [peer.complete(prompt, max_tokens=max_tokens) for prompt in prompts]
+        answers = [peer.complete(prompt, max_tokens=limit) for prompt, limit in asked]
         decoded = sum(len(answer.tokens) - 1 for answer in answers)
         spent = sum((len(answer.tokens) - 1) / answer.rate for answer in answers)
         table.peers[depth].rates.append(decoded / spent)

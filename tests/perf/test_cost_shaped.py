@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import gguf
-import numpy as np
 import pytest
 
-from tests.perf.cost_shaped import PADDING_LOGIT, build, opposite_row, verify
+from gemmtp_models.names import demo
+from tests.perf.cost_shaped import build, verify
+from tests.perf.demo_set import prompts
+from tests.perf.runner import open_pair
 from tests.support.tiny_pair import write_drafter, write_target
 
 
@@ -45,14 +47,14 @@ def test_a_target_that_shares_kv_among_layers_is_refused(
         build(shared, pair[1], tmp_path / "out", vocabulary=None)
 
 
-def test_the_padding_row_is_far_below_on_every_state() -> None:
-    draws = np.random.default_rng(0)
-    states = (draws.normal(size=(500, 32)) + 1.0).astype(np.float32)
-    products = states @ opposite_row(states)
-    assert products.max() == pytest.approx(PADDING_LOGIT, rel=1e-3)
-
-
-def test_states_around_the_origin_have_no_padding_row() -> None:
-    states = np.random.default_rng(0).normal(size=(500, 8)).astype(np.float32)
-    with pytest.raises(ValueError, match="no direction"):
-        opposite_row(states)
+def test_padding_tokens_are_drafted_by_nobody(tmp_path: Path) -> None:
+    files = demo()
+    assert files.drafter is not None
+    shaped = build(files.target, files.drafter, tmp_path, blocks=1, ffn=256, vocabulary=8192)
+    said = []
+    for pair in ((files.target, files.drafter), shaped):
+        with open_pair(*pair, threads=1) as runner:
+            asked = prompts(runner, 1, ("counting", "json", "stories"))
+            runs = [runner.run(prompt, 3, 40) for (prompt,) in asked.values()]
+            said.append([(run.tokens, run.accepted_at) for run in runs])
+    assert said[0] == said[1]
