@@ -221,6 +221,10 @@ class GrammarProcessor:
     def _valid(self, logits: Floats, position: _Position, best: np.float32) -> Ids:
         """Valid tokens, enough of the best ones that sampling sees no difference."""
         pieces, reach = self._grammar.pieces, self._reach
+        if self._sampling.greedy:
+            first = pieces.choosable(np.array([logits.argmax()], np.int32))
+            if position.accepts(first).any():
+                return first
         for look in range(LOOKS if self._wanted else 0):
             ids, edge = self._above(logits, best - reach)
             if look == 0:
