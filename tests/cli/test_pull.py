@@ -216,7 +216,7 @@ def test_offline_says_so(cli: Cli, server: LocalHub, monkeypatch: pytest.MonkeyP
 def test_two_pulls_at_once_fetch_once(
     server: LocalHub, home: Path, contents: dict[str, bytes]
 ) -> None:
-    server.rate = 200_000
+    server.rate = 400_000
     both = [program(["pull", NAME]) for _ in range(2)]
     errors = [process.communicate()[1].decode() for process in both]
     assert [process.returncode for process in both] == [0, 0], errors
