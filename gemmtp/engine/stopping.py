@@ -57,27 +57,13 @@ def _overlap(text: bytes, stop: bytes) -> int:
 
 
 class StopWatch:
-    """Tells from token ids when a stop string is complete; the engine's side of StopStrings.
+    """Tells from token ids when a stop string is complete; the engine's side of StopStrings."""
 
-    Tokens from ``opening`` to ``closing`` (a thought before the answer) are not looked at.
-    """
-
-    def __init__(
-        self,
-        stops: Sequence[str],
-        token_bytes: Callable[[int], bytes],
-        opening: int | None = None,
-        closing: int | None = None,
-    ) -> None:
+    def __init__(self, stops: Sequence[str], token_bytes: Callable[[int], bytes]) -> None:
         self._strings = StopStrings(stops)
         self._token_bytes = token_bytes
-        self._opening, self._closing = opening, closing
-        self._inside = False
 
     def __call__(self, token: int) -> bool:
         """Whether the text ends with ``token``; called once for every emitted token."""
-        if self._inside or token == self._opening:
-            self._inside = token != self._closing
-            return False
         self._strings.feed(self._token_bytes(token))
         return self._strings.found

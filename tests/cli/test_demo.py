@@ -1,4 +1,4 @@
-"""The set that comes with the package answers, drafted, without a network or a folder of its own."""
+"""The set that comes with the package answers, drafted, without a network or a new folder."""
 
 from __future__ import annotations
 

@@ -163,12 +163,6 @@ def test_the_watch_reports_the_token_that_completes_a_stop_string() -> None:
         StopStrings([""])
 
 
-def test_the_watch_does_not_look_into_thoughts() -> None:
-    pieces = [b"<think>", b"</think>", b"END"]
-    watch = StopWatch(["END"], pieces.__getitem__, opening=0, closing=1)
-    assert [watch(token) for token in (0, 2, 1, 2)] == [False, False, False, True]
-
-
 @pytest.mark.parametrize(
     "filters", [{"top_k": 20}, {"top_p": 0.9}, {"top_k": 40, "top_p": 0.8}, {"min_p": 0.1}]
 )
