@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from typer.main import get_command
 from typer.testing import CliRunner
 
-from gemmtp.cli.app import app
+from gemmtp.cli.app import COMMANDS, app
 
 PAGE = Path(__file__).with_name("cli.md")
 HEAD = "# Commands\n\nGenerated from `--help` by `python docs/generate_cli.py`.\n"
@@ -16,9 +15,8 @@ HEAD = "# Commands\n\nGenerated from `--help` by `python docs/generate_cli.py`.\
 
 def page() -> str:
     """The whole page."""
-    commands = sorted(get_command(app).commands)  # type: ignore[attr-defined]
     parts = [HEAD]
-    for name in ("", *commands):
+    for name in ("", *sorted(COMMANDS)):
         args = [name, "--help"] if name else ["--help"]
         shown = CliRunner().invoke(app, args, prog_name="gemmtp", terminal_width=80).output
         lines = "\n".join(line.rstrip() for line in shown.strip().splitlines())

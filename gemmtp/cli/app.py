@@ -2,30 +2,72 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_command
 
-from gemmtp.cli.cp import cp
-from gemmtp.cli.create import create
-from gemmtp.cli.doctor import doctor
-from gemmtp.cli.list import list_sets
-from gemmtp.cli.plan import plan
-from gemmtp.cli.pull import pull
-from gemmtp.cli.quantize import quantize
-from gemmtp.cli.rm import rm
-from gemmtp.cli.run import run as run_command
-from gemmtp.cli.show import show
-from gemmtp.cli.verify import verify
 from gemmtp.errors import GemmtpError, InterruptedByUser
 from gemmtp.settings import debug
 
 
+class Command(NamedTuple):
+    """The line that ``--help`` says of a command, and its function where that has another name."""
+
+    summary: str
+    function: str = ""
+
+
+COMMANDS = {
+    "run": Command("Answer one prompt on stdout."),
+    "pull": Command("Fetch a set: target, drafter and projector, checked to belong together."),
+    "list": Command(
+        "List the sets that are here, or with --available those that can be pulled.", "list_sets"
+    ),
+    "show": Command("Show what is in a set or a file, and whether its pair matches."),
+    "rm": Command("Remove sets; a file that another set names stays."),
+    "cp": Command("Give a set a second name."),
+    "create": Command("Make a set of GGUF files; they are checked to belong together and copied."),
+    "verify": Command("Hash every file of the sets and check their pairs again."),
+    "plan": Command("Say what a set needs, what fits, and what to give up when it does not."),
+    "quantize": Command("Turn a checkpoint and its assistant into one matched set."),
+    "doctor": Command("Check the installation and the machine."),
+}
+"""In the order of ``--help``; a command's module has its name and is imported late."""
+
+
+def function_of(name: str) -> Callable[..., None]:
+    """The function of a command, imported now."""
+    module = importlib.import_module(f"gemmtp.cli.{name}")
+    function: Callable[..., None] = getattr(module, COMMANDS[name].function or name)
+    return function
+
+
 class _Commands(TyperGroup):
-    """Lets Ctrl-C and a closed pipe through to :func:`run` instead of click's own words."""
+    """Loads commands late, and lets Ctrl-C and a closed pipe through to :func:`run`."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        alone = typer.Typer(
+            rich_markup_mode=None,
+            add_completion=False,
+            context_settings={"help_option_names": ["-h", "--help"]},
+        )
+        alone.command(cmd_name)(function_of(cmd_name))
+        return get_command(alone)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -49,17 +91,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run")(run_command)
-app.command("pull")(pull)
-app.command("list")(list_sets)
-app.command("show")(show)
-app.command("rm")(rm)
-app.command("cp")(cp)
-app.command("create")(create)
-app.command("verify")(verify)
-app.command("plan")(plan)
-app.command("quantize")(quantize)
-app.command("doctor")(doctor)
 
 
 @app.callback()

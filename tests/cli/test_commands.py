@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import gemmtp
+from gemmtp.cli.app import COMMANDS, function_of
 from tests.cli.conftest import Cli
 from tests.support.tiny_pair import write_drafter
 
@@ -68,3 +70,10 @@ def test_wrong_use_exits_with_2(cli: Cli) -> None:
     assert cli("run").code == 2
     assert cli("nosuchcommand").code == 2
     assert cli("run", "--nosuchoption").code == 2
+
+
+def test_help_says_of_a_command_what_the_command_says_of_itself() -> None:
+    for name, command in COMMANDS.items():
+        said = inspect.getdoc(function_of(name))
+        assert said is not None
+        assert command.summary == said.split("\n\n")[0].replace("\n", " "), name
