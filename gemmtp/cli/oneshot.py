@@ -147,9 +147,7 @@ def chosen_depth(options: Options, files: ModelFiles) -> DepthChooser:
         return AdaptiveDepth(most, max(most, ADAPTIVE_MOST))
     try:
         if word == "heuristic":
-            return HeuristicDepth(
-                *([min(DEFAULT_DEPTH, int(number)), int(number)] if number else [])
-            )
+            return HeuristicDepth(most=int(number)) if number else HeuristicDepth()
         return FixedDepth(int(options.draft))
     except ValueError:
         raise UsageError(

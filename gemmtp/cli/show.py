@@ -37,7 +37,7 @@ def show(
     from gemmtp import settings
     from gemmtp_models.header import read_header
     from gemmtp_models.names import find
-    from gemmtp_models.pairing import check_drafter, check_pair, check_target
+    from gemmtp_models.pairing import check_pair
 
     entry = _not_here(model)
     if entry is not None:
@@ -48,10 +48,7 @@ def show(
     drafter = drafter or files.drafter
     report = None
     if drafter is not None:
-        check_target(header)
-        draft_header = read_header(drafter)
-        check_drafter(draft_header)
-        report = check_pair(header, draft_header)
+        report = check_pair(header, read_header(drafter))
     if as_json:
         _print_json(header, report, files)
         return

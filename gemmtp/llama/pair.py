@@ -16,7 +16,7 @@ from gemmtp.llama.model import LoadOptions, Model, Progress
 from gemmtp.llama.target import TargetContext
 from gemmtp_models.geometry import Geometry
 from gemmtp_models.header import Header, read_header
-from gemmtp_models.pairing import check_drafter, check_pair, check_target
+from gemmtp_models.pairing import check_pair, check_target
 
 NO_DRAFTER = "no drafter was given"
 
@@ -38,13 +38,12 @@ def check_files(target: Path, drafter: Path | None, off: str | None = None) -> C
     Raises the errors of :mod:`gemmtp_models.pairing`.
     """
     header = read_header(target)
-    geometry = check_target(header)
     if drafter is None or off is not None:
-        return CheckedPair(header, geometry, None, off or NO_DRAFTER)
+        return CheckedPair(header, check_target(header), None, off or NO_DRAFTER)
     draft_header = read_header(drafter)
-    check_drafter(draft_header)
-    check_pair(header, draft_header).raise_for_mismatch()
-    return CheckedPair(header, geometry, draft_header, None)
+    report = check_pair(header, draft_header)
+    report.raise_for_mismatch()
+    return CheckedPair(header, report.target, draft_header, None)
 
 
 class Pair:

@@ -19,7 +19,7 @@ from gemmtp_models.hub import Hub
 from gemmtp_models.hub_names import HubName, RemoteFile, is_sha256
 from gemmtp_models.hub_set import PROJECTOR_ARCHITECTURE, find_set
 from gemmtp_models.manifest import Layer, Manifest, Parameters, Role
-from gemmtp_models.pairing import PairReport, check_drafter, check_pair, check_target
+from gemmtp_models.pairing import PairReport, check_pair, check_target
 from gemmtp_models.store import InstalledSet, Store, sha256_of
 from gemmtp_models.unfinished import held_bytes
 
@@ -210,7 +210,6 @@ def check_set(
     headers = {role: _named(read_header(path), names, role) for role, path in files.items()}
     report = None
     if "drafter" in headers:
-        check_drafter(headers["drafter"])
         report = check_pair(headers["target"], headers["drafter"])
         report.raise_for_mismatch()
     else:
