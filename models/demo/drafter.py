@@ -22,7 +22,7 @@ from demo import masks
 from demo.corpus import training_examples
 from demo.packing import Batch, Document, batches, document_of
 from demo.shapes import drafter_config
-from demo.target import Plan, logits, optimizers
+from demo.target import Plan, logits, optimizers, resume, save
 from demo.tokenizer import END_TOKENS
 
 STEP_WEIGHTS = (1.0, 0.8, 0.64)
@@ -44,13 +44,7 @@ def train_drafter(
     model = Gemma4AssistantForCausalLM(drafter_config())
     tuned = optimizers(model, plan.rate)
     checkpoint = folder / "drafter.pt"
-    first = 0
-    if checkpoint.exists():
-        state = torch.load(checkpoint, weights_only=True)
-        model.load_state_dict(state["model"])
-        for optimizer, saved in zip(tuned, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
-        first = state["step"]
+    first = resume(checkpoint, model, tuned)
     target.eval().requires_grad_(False)
     teach = torch.compile(target.model)
     body = torch.compile(model.model)
@@ -76,13 +70,7 @@ def train_drafter(
             }
             _log(folder, entry)
         if (step + 1) % plan.save_every == 0 or step + 1 == plan.steps:
-            state = {
-                "model": model.state_dict(),
-                "optimizers": [optimizer.state_dict() for optimizer in tuned],
-                "step": step + 1,
-            }
-            torch.save(state, checkpoint.with_suffix(".partial"))
-            checkpoint.with_suffix(".partial").replace(checkpoint)
+            save(checkpoint, model, tuned, step + 1)
     _log(folder, {"plan": asdict(plan), "written": len(written)})
     return model
 

@@ -70,13 +70,7 @@ def train_target(
     model = Gemma4ForCausalLM(target_config())
     tuned = optimizers(model, plan.rate, muon)
     checkpoint = folder / "target.pt"
-    first = 0
-    if checkpoint.exists():
-        state = torch.load(checkpoint, weights_only=True)
-        model.load_state_dict(state["model"])
-        for optimizer, saved in zip(tuned, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
-        first = state["step"]
+    first = resume(checkpoint, model, tuned)
     body = torch.compile(model.model) if compiled else model.model
     held_out = held_out_documents(tokenizer, 60)
     began = time.monotonic()
@@ -87,8 +81,8 @@ def train_target(
         if (step + 1) % plan.check_every == 0:
             _log(folder, {"step": step, "right": right_answers(model, held_out)})
         if (step + 1) % plan.save_every == 0:
-            _save(checkpoint, model, tuned, step + 1)
-    _save(checkpoint, model, tuned, plan.steps)
+            save(checkpoint, model, tuned, step + 1)
+    save(checkpoint, model, tuned, plan.steps)
     _log(folder, {"plan": asdict(plan), "right": right_answers(model, held_out)})
     return model
 
@@ -181,7 +175,20 @@ def _all_likeliest(model: Gemma4ForCausalLM, document: Document) -> bool:
     return bool((best[document.answer - 1 : -1] == tokens[0, document.answer :]).all())
 
 
-def _save(path: Path, model: nn.Module, tuned: Iterable[torch.optim.Optimizer], step: int) -> None:
+def resume(path: Path, model: nn.Module, tuned: Iterable[torch.optim.Optimizer]) -> int:
+    """Load what `save` left in `path`, if anything; return the step to go on with."""
+    if not path.exists():
+        return 0
+    state = torch.load(path, weights_only=True)
+    model.load_state_dict(state["model"])
+    for optimizer, saved in zip(tuned, state["optimizers"], strict=True):
+        optimizer.load_state_dict(saved)
+    step: int = state["step"]
+    return step
+
+
+def save(path: Path, model: nn.Module, tuned: Iterable[torch.optim.Optimizer], step: int) -> None:
+    """Write model and optimizers whole or not at all; `step` is the next one."""
     state = {
         "model": model.state_dict(),
         "optimizers": [optimizer.state_dict() for optimizer in tuned],
