@@ -174,7 +174,7 @@ class Engine:
         runs = list(self._runs.values())
         if not runs:
             return []
-        start, native = time.perf_counter(), self._native_seconds()
+        start, native = time.perf_counter(), self.native_seconds
         deciding = [run for run in runs if not run.filling]
         filling = [run for run in runs if run.filling]
         self._draft(deciding)
@@ -349,7 +349,7 @@ class Engine:
         self, deciding: Sequence[_Run], filling: Sequence[_Run], start: float, native: float
     ) -> None:
         seconds = time.perf_counter() - start
-        native = self._native_seconds() - native
+        native = self.native_seconds - native
         for run in deciding:
             run.statistics.decode_seconds += seconds
             run.statistics.native_seconds += native
@@ -360,7 +360,9 @@ class Engine:
             for depth in {id(run.depth): run.depth for run in deciding}.values():
                 depth.observe(len(deciding), max(drafted), seconds)
 
-    def _native_seconds(self) -> float:
+    @property
+    def native_seconds(self) -> float:
+        """Seconds spent in forward passes so far."""
         return self.target.native_seconds + self.drafting.native_seconds
 
 

@@ -113,7 +113,7 @@ class PeerAnswer:
 
 
 class Peer:
-    """A running llama-server with one slot."""
+    """A running llama-server."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -171,15 +171,19 @@ def serving(
     *,
     draft: int = 0,
     n_ctx: int = 1024,
+    slots: int = 1,
     threads: int | None = None,
 ) -> Iterator[Peer]:
     """A server that answers on 127.0.0.1 while the block runs and is gone after it.
 
-    ``draft`` is the number of tokens drafted each round; 0 starts it without the drafter.
+    ``draft`` is the number of tokens drafted each round; 0 starts it without the drafter. Every
+    one of ``slots`` has ``n_ctx`` positions; they share one cache, as ours do.
     """
     port = _free_port()
-    command = [binary, "-m", target, "--host", "127.0.0.1", "--port", port, "-c", n_ctx]
-    command += ["-np", 1, "-t", threads or cores(), "--cache-ram", 0, "-ngl", 0]
+    command = [binary, "-m", target, "--host", "127.0.0.1", "--port", port, "-c", n_ctx * slots]
+    command += ["-np", slots, "-t", threads or cores(), "--cache-ram", 0, "-ngl", 0]
+    if slots > 1:
+        command += ["--kv-unified"]
     if draft:
         if drafter is None:
             raise ValueError("drafting needs a drafter")
