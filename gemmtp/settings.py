@@ -37,6 +37,16 @@ def cache_dir() -> Path:
     return Path(platformdirs.user_cache_dir(APP, appauthor=False))
 
 
+def state_dir() -> Path:
+    """The folder of what a chat leaves behind: its history and its sessions."""
+    home = _home()
+    if home is not None:
+        return home / "state"
+    import platformdirs
+
+    return Path(platformdirs.user_state_dir(APP, appauthor=False))
+
+
 def config_dir() -> Path:
     """The folder of what the user writes: settings and catalogue files."""
     home = _home()
