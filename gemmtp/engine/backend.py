@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmtp.errors import EngineError, GemmtpError
+from gemmtp.errors import EngineError
 
 Floats = NDArray[np.float32]
 Tokens = NDArray[np.int32]
@@ -39,9 +39,10 @@ class Target(Protocol):
     """The model whose text is produced, with its KV cache.
 
     ``n_ctx`` is the number of positions one slot may hold, ``max_rows`` the most rows of one
-    decode, ``max_outputs`` the most output rows of one decode, ``window`` the sliding-attention
-    window (0 when every layer attends to everything). ``native_seconds`` is the time spent inside
-    the library that computes, so that the loop's own cost can be told apart.
+    decode, ``max_outputs`` the most output rows of one decode, ``max_media`` the most rows of an
+    image whose rows see each other, ``window`` the sliding-attention window (0 when every layer
+    attends to everything). ``native_seconds`` is the time spent inside the library that computes,
+    so that the loop's own cost can be told apart.
     """
 
     n_ctx: int
@@ -50,6 +51,7 @@ class Target(Protocol):
     n_slots: int
     max_rows: int
     max_outputs: int
+    max_media: int
     window: int
     native_seconds: float
 
@@ -114,20 +116,19 @@ class FakeTarget:
         window: int = 0,
         max_rows: int = 64,
         max_outputs: int = 64,
+        max_media: int = 64,
         seed: int = 0,
         n_embd: int = 4,
     ) -> None:
         self.n_vocab, self.n_ctx, self.n_slots = n_vocab, n_ctx, n_slots
-        self.window, self.max_rows, self.max_outputs, self.n_embd = (
-            window,
-            max_rows,
-            max_outputs,
-            n_embd,
-        )
+        self.window, self.n_embd = window, n_embd
+        self.max_rows, self.max_outputs, self.max_media = max_rows, max_outputs, max_media
         self.seed = seed
         self.native_seconds = 0.0
         self.decodes: list[int] = []
-        """The number of rows of every decode so far."""
+        """The number of rows of every decode of tokens so far."""
+        self.media: list[int] = []
+        """The number of rows of every decode of media so far."""
         self._cells: list[list[int]] = [[] for _ in range(n_slots)]
         self._first = [0] * n_slots
         self._logits: list[Floats] = []
@@ -156,13 +157,30 @@ class FakeTarget:
             if row.output:
                 self._logits.append(self.next_logits(cells))
                 self._hidden.append(np.full(self.n_embd, float(len(cells)), np.float32))
+        self._forget()
+
+    def decode_media(self, slot: int, embeddings: Floats, position: int, causal: bool) -> None:
+        """A causal row's cell depends on the row; one that sees the others', on all of them."""
+        cells, n = self._cells[slot], len(embeddings)
+        if not 0 < n <= (self.max_rows if causal else self.max_media):
+            raise EngineError(f"A decode of {n} media rows; at most {self.max_media} are allowed.")
+        if position + n > self.n_ctx:
+            raise ContextFullError("The context is full.")
+        if position != len(cells):
+            raise EngineError(f"Position {position} decoded, {len(cells)} expected.")
+        self.media.append(n)
+        self._logits, self._hidden = [], []
+        for i, row in enumerate(embeddings):
+            seen = row if causal else embeddings
+            cells.append(-1 - (hash((i * (not causal), seen.tobytes())) & (2**31 - 1)))
+        self._forget()
+
+    def _forget(self) -> None:
+        """Let the window move on, as far as a cache of the window and one batch has to."""
         for slot, cells in enumerate(self._cells):
             if self.window:
                 oldest = len(cells) - self.window - self.max_rows
                 self._first[slot] = max(self._first[slot], oldest)
-
-    def decode_media(self, slot: int, embeddings: Floats, position: int, causal: bool) -> None:
-        raise GemmtpError("The fake target takes no images.")
 
     def logits(self, i: int) -> Floats:
         return self._logits[i]

@@ -24,6 +24,7 @@ import numpy as np
 from gemmtp.engine.backend import Floats, Row, Target
 from gemmtp.engine.depth import DepthChooser, FixedDepth
 from gemmtp.engine.drafting import Draft, DraftSource, Want
+from gemmtp.engine.media import Media, check_media, decode_next, tokens_ahead
 from gemmtp.engine.processors import Processor
 from gemmtp.engine.sampling import SamplingParameters, fresh_seed
 from gemmtp.engine.slot import Slot, common_prefix
@@ -76,7 +77,7 @@ class Request:
     every emitted token whether the text ends there (stop strings). ``max_tokens`` None goes on to
     the end of the context. ``depth`` None takes the engine's. ``accept`` is the acceptance rule;
     "auto" compares where the text must not depend on the depth (greedy, or with a seed) and
-    otherwise takes :data:`SAMPLED_RULE`.
+    otherwise takes :data:`SAMPLED_RULE`. Negative ids in ``prompt`` stand for rows of ``media``.
     """
 
     prompt: Sequence[int]
@@ -87,6 +88,7 @@ class Request:
     processors: tuple[Processor, ...] = ()
     depth: DepthChooser | None = None
     accept: Literal["auto"] | Rule = "auto"
+    media: tuple[Media, ...] = ()
 
     @property
     def rule(self) -> Rule:
@@ -146,7 +148,8 @@ class Engine:
         The free slot that holds the longest beginning of the prompt is used. Raises
         :class:`~gemmtp.errors.PromptTooLongError` with both counts,
         :class:`~gemmtp.errors.UsageError` on an empty prompt, tokens outside the vocabulary or
-        absurd limits, and :class:`~gemmtp.errors.EngineError` when every slot is busy.
+        absurd limits or misplaced media, and :class:`~gemmtp.errors.EngineError` when every slot
+        is busy.
         """
         self._check(request)
         free = [slot for slot in self._slots if slot.index not in self._runs]
@@ -157,7 +160,7 @@ class Engine:
         seed = fresh_seed() if seed is None else seed
         rule = request.rule if self.drafting.reason is None else "compare"
         statistics = Statistics(rule=rule, seed=seed)
-        statistics.cached = slot.begin(request.prompt, self.target)
+        statistics.cached = slot.begin(request.prompt, self.target, request.media)
         run = _Run(
             request,
             slot,
@@ -178,11 +181,12 @@ class Engine:
         deciding = [run for run in runs if not run.filling]
         filling = [run for run in runs if run.filling]
         self._draft(deciding)
+        events = self._read_media(filling)
         rows = [row for run in deciding for row in _verification_rows(run)]
         chunks = self._chunks(filling, self.target.max_rows - len(rows))
         rows += [row for run, n in chunks for row in _prompt_rows(run, n)]
-        self.target.decode(rows)
-        events: list[Event] = []
+        if rows:
+            self.target.decode(rows)
         output = 0
         for run in deciding:
             events += self._verified(run, output)
@@ -242,8 +246,7 @@ class Engine:
                 f"The prompt has {n} tokens, the context holds {self.target.n_ctx}.",
                 "Shorten the prompt or raise --ctx.",
             )
-        if not 0 <= min(request.prompt) <= max(request.prompt) < self.target.n_vocab:
-            raise UsageError(f"The prompt has a token outside 0..{self.target.n_vocab - 1}.")
+        check_media(request.prompt, request.media, self.target)
         if request.max_tokens is not None and request.max_tokens < 1:
             raise UsageError("The number of tokens to generate must be at least 1.")
         if request.depth is not None:
@@ -281,11 +284,23 @@ class Engine:
             run.verifier.proposal,
         )
 
+    def _read_media(self, filling: Sequence[_Run]) -> list[Event]:
+        """Decode at most one image or sound, so that other answers wait for no more than that."""
+        for run in filling:
+            slot, prompt, media = run.slot, run.request.prompt, run.request.media
+            if not tokens_ahead(slot.held, media, len(prompt)):
+                n = decode_next(self.target, slot.index, media, slot.held)
+                slot.held += n
+                run.statistics.evaluated += n
+                return [Prefill(slot.index, slot.held, len(prompt))]
+        return []
+
     def _chunks(self, filling: Sequence[_Run], room: int) -> list[tuple[_Run, int]]:
         """How many prompt tokens each newcomer decodes in this step, first come first served."""
         chunks = []
         for run in filling:
-            n = min(len(run.request.prompt) - run.slot.held, room)
+            prompt, media = run.request.prompt, run.request.media
+            n = min(tokens_ahead(run.slot.held, media, len(prompt)), room)
             if n:
                 chunks.append((run, n))
                 room -= n

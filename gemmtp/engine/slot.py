@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gemmtp.engine.backend import Floats, Target
+from gemmtp.engine.media import Media, whole
 
 
 @dataclass(slots=True)
@@ -33,7 +34,7 @@ class Slot:
         hidden: Floats = self.last_hidden[-1]
         return hidden
 
-    def begin(self, prompt: Sequence[int], target: Target) -> int:
+    def begin(self, prompt: Sequence[int], target: Target, media: Sequence[Media] = ()) -> int:
         """Make ``prompt`` the text, keeping what the cache holds of it; return how many tokens.
 
         At least the last token is left to be decoded, since its logits are needed. Where the
@@ -41,6 +42,7 @@ class Slot:
         with a window would attend to a hole.
         """
         kept = min(common_prefix(self.text[: self.held], prompt), len(prompt) - 1)
+        kept = whole(kept, media)
         if kept < self.held and target.held(self.index).start > max(0, kept - target.window + 1):
             kept = 0
         target.remove(self.index, kept)

@@ -43,7 +43,7 @@ class TargetContext(Context):
         parameters = c.llama_context_default_params()
         parameters.n_ctx = _padded(options.n_ctx) * options.n_slots
         parameters.n_batch = self.max_rows
-        parameters.n_ubatch = min(options.n_ubatch, self.max_rows)
+        parameters.n_ubatch = self.max_media = min(options.n_ubatch, self.max_rows)
         parameters.n_outputs_max = self.max_outputs
         parameters.swa_full = False
         super().__init__(model, options, parameters)
@@ -67,9 +67,9 @@ class TargetContext(Context):
         image must then fit into one ``n_ubatch``, or llama.cpp would end the process.
         """
         n = len(embeddings)
-        if n > (self.max_rows if causal else min(self.options.n_ubatch, self.max_rows)):
+        if n > (self.max_rows if causal else self.max_media):
             raise UsageError(
-                f"An image of {n} tokens does not fit into a batch of {self.options.n_ubatch}."
+                f"An image of {n} tokens does not fit into a batch of {self.max_media}."
             )
         c = api()
         batch = Batch(n, embeddings.shape[1])
