@@ -24,6 +24,12 @@ def quantize(
     recipe: str = typer.Option(
         "q4_k_m", "--recipe", "-r", metavar="NAME", help="A recipe's name, or a TOML file."
     ),
+    vision: str = typer.Option(
+        "f16",
+        "--vision",
+        metavar="TYPE",
+        help="The type of a vision tower's weights: f32, bf16, f16, q8_0; none leaves it out.",
+    ),
     output: str | None = typer.Option(
         None, "--output", "-o", metavar="NAME_OR_DIR", help="family:tag in the store, or a folder."
     ),
@@ -48,7 +54,7 @@ def quantize(
     chosen = load_recipe(recipe)
     if output is not None and not dry_run:
         _check_output(output, force)
-    plan = plan_set(target, drafter, chosen)
+    plan = plan_set(target, drafter, chosen, vision=None if vision == "none" else vision)
     for note in plan.notes:
         sys.stderr.write(f"note: {note}\n")
     if dry_run:
@@ -116,8 +122,8 @@ def _progress() -> Iterator[Progress]:
 
 def _say(plan: SetPlan, finished: Finished) -> None:
     for role, path in finished.files.items():
-        size, before = path.stat().st_size, plan.sources[role].weight_bytes
-        sys.stderr.write(f"{role:8} {path}  {size / 2**20:,.1f} MiB of {before / 2**20:,.1f}\n")
+        size, before = path.stat().st_size, plan.files[role].source_bytes
+        sys.stderr.write(f"{role:9} {path}  {size / 2**20:,.1f} MiB of {before / 2**20:,.1f}\n")
     sys.stderr.write(f"target and drafter match, fingerprint {plan.fingerprint[:12]}\n")
 
 

@@ -108,7 +108,7 @@ def read_target_config(config: Mapping[str, Any]) -> TextConfig:
     """The text model of a target; raises UnsupportedModelError for parts that are not built."""
     text = _text_part(config)
     tied = config.get("tie_word_embeddings", text.get("tie_word_embeddings", True))
-    shared = _integer(text, "num_kv_shared_layers", 0, 0, MAX_LAYERS)
+    shared = integer(text, "num_kv_shared_layers", 0, 0, MAX_LAYERS)
     if shared:
         raise UnsupportedModelError(
             "Checkpoints whose last layers share KV (E2B, E4B) are not converted yet."
@@ -119,7 +119,7 @@ def read_target_config(config: Mapping[str, Any]) -> TextConfig:
 def read_assistant_config(config: Mapping[str, Any]) -> AssistantConfig:
     """The drafter's config; raises as ``read_target_config`` does."""
     text = _text_part(config)
-    backbone = _integer(config, "backbone_hidden_size", None, 1, MAX_WIDTH)
+    backbone = integer(config, "backbone_hidden_size", None, 1, MAX_WIDTH)
     parsed = _read_text(text, tied=True)
     if backbone == parsed.hidden_size:
         raise UnsupportedModelError(
@@ -140,27 +140,27 @@ def _text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
 def _read_text(text: Mapping[str, Any], tied: bool) -> TextConfig:
     _refuse_unbuilt(text)
     types = _layer_types(text)
-    head_dim = _integer(text, "head_dim", 256, 2, MAX_WIDTH)
-    kv_heads = _integer(text, "num_key_value_heads", 4, 1, MAX_WIDTH)
+    head_dim = integer(text, "head_dim", 256, 2, MAX_WIDTH)
+    kv_heads = integer(text, "num_key_value_heads", 4, 1, MAX_WIDTH)
     k_eq_v = text.get("attention_k_eq_v", False) is True
     head_dim_full, kv_heads_full = _full_layers(text, types, head_dim, kv_heads, k_eq_v)
     softcap = text.get("final_logit_softcapping")
     rope = text.get("rope_parameters") or DEFAULT_ROPE
     parsed = TextConfig(
-        vocab_size=_integer(text, "vocab_size", None, 1, MAX_WIDTH),
-        hidden_size=_integer(text, "hidden_size", None, 1, MAX_WIDTH),
-        intermediate_size=_integer(text, "intermediate_size", None, 1, MAX_WIDTH),
-        heads=_integer(text, "num_attention_heads", 8, 1, MAX_WIDTH),
+        vocab_size=integer(text, "vocab_size", None, 1, MAX_WIDTH),
+        hidden_size=integer(text, "hidden_size", None, 1, MAX_WIDTH),
+        intermediate_size=integer(text, "intermediate_size", None, 1, MAX_WIDTH),
+        heads=integer(text, "num_attention_heads", 8, 1, MAX_WIDTH),
         layer_types=types,
         head_dim=head_dim,
         head_dim_full=head_dim_full,
         kv_heads=kv_heads,
         kv_heads_full=kv_heads_full,
         k_eq_v=k_eq_v,
-        sliding_window=_integer(text, "sliding_window", 512, 1, MAX_WIDTH),
-        context_length=_integer(text, "max_position_embeddings", 131_072, 1, 2**31 - 1),
-        norm_eps=_number(text, "rms_norm_eps", 1e-6),
-        softcap=None if softcap is None else _number(text, "final_logit_softcapping", 0.0),
+        sliding_window=integer(text, "sliding_window", 512, 1, MAX_WIDTH),
+        context_length=integer(text, "max_position_embeddings", 131_072, 1, 2**31 - 1),
+        norm_eps=number(text, "rms_norm_eps", 1e-6),
+        softcap=None if softcap is None else number(text, "final_logit_softcapping", 0.0),
         tied=tied,
         theta_sliding=_rope(rope, SLIDING, SLIDING_THETA, ("default",))[0],
         theta_full=_rope(rope, FULL, FULL_THETA, ("proportional", "default"))[0],
@@ -196,7 +196,7 @@ def _refuse_unbuilt(text: Mapping[str, Any]) -> None:
 
 
 def _layer_types(text: Mapping[str, Any]) -> tuple[str, ...]:
-    count = _integer(text, "num_hidden_layers", None, 1, MAX_LAYERS)
+    count = integer(text, "num_hidden_layers", None, 1, MAX_LAYERS)
     types = text.get("layer_types")
     if types is None:
         types = [SLIDING if (i + 1) % SLIDING_PATTERN else FULL for i in range(count)]
@@ -215,12 +215,12 @@ def _full_layers(
 ) -> tuple[int, int]:
     overrides = text.get("per_layer_config")
     if overrides is None:
-        full = _integer(text, "global_head_dim", FULL_HEAD_DIM, 2, MAX_WIDTH)
+        full = integer(text, "global_head_dim", FULL_HEAD_DIM, 2, MAX_WIDTH)
         # The kv-head override counts on K=V models alone, in old transformers and in new.
         given = text.get("num_global_key_value_heads") if k_eq_v else None
         if given is None:
             return full, kv_heads
-        return full, _integer(text, "num_global_key_value_heads", None, 1, MAX_WIDTH)
+        return full, integer(text, "num_global_key_value_heads", None, 1, MAX_WIDTH)
     if not isinstance(overrides, dict):
         raise BadModelFileError("per_layer_config in the config is no object.")
     found = set()
@@ -229,8 +229,8 @@ def _full_layers(
         if not isinstance(entry, dict) or not set(entry) <= {"head_dim", "num_key_value_heads"}:
             raise UnsupportedModelError(f"per_layer_config of layer {layer} is not Gemma 4's.")
         sizes = (
-            _integer(entry, "head_dim", head_dim, 2, MAX_WIDTH),
-            _integer(entry, "num_key_value_heads", kv_heads, 1, MAX_WIDTH),
+            integer(entry, "head_dim", head_dim, 2, MAX_WIDTH),
+            integer(entry, "num_key_value_heads", kv_heads, 1, MAX_WIDTH),
         )
         if kind == FULL:
             found.add(sizes)
@@ -249,10 +249,10 @@ def _rope(rope: Any, kind: str, theta: float, allowed: tuple[str, ...]) -> tuple
     rope_type = entry.get("rope_type", "default")
     if rope_type not in allowed or entry.get("factor", 1.0) not in (None, 1, 1.0):
         raise UnsupportedModelError(f"RoPE of type {rope_type} on {kind} is not Gemma 4's.")
-    part = _number(entry, "partial_rotary_factor", 1.0) if rope_type == "proportional" else 1.0
+    part = number(entry, "partial_rotary_factor", 1.0) if rope_type == "proportional" else 1.0
     if not 0.0 < part <= 1.0:
         raise BadModelFileError(f"partial_rotary_factor {part} is not between 0 and 1.")
-    return _number(entry, "rope_theta", theta), part
+    return number(entry, "rope_theta", theta), part
 
 
 def _check_heads(config: TextConfig) -> None:
@@ -265,7 +265,7 @@ def _check_heads(config: TextConfig) -> None:
         raise BadModelFileError("The config names an odd head size.")
 
 
-def _integer(config: Mapping[str, Any], key: str, default: int | None, low: int, high: int) -> int:
+def integer(config: Mapping[str, Any], key: str, default: int | None, low: int, high: int) -> int:
     value = config.get(key, default)
     if value is None:
         value = default
@@ -274,7 +274,7 @@ def _integer(config: Mapping[str, Any], key: str, default: int | None, low: int,
     return value
 
 
-def _number(config: Mapping[str, Any], key: str, default: float) -> float:
+def number(config: Mapping[str, Any], key: str, default: float) -> float:
     value = config.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < MAX_NUMBER:
         raise BadModelFileError(f"{key} in the config is {value!r}, not a positive number.")

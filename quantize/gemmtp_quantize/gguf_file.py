@@ -12,7 +12,7 @@ import numpy as np
 
 from gemmtp_quantize.model_file import Fields
 from gemmtp_quantize.recipe import TYPE_IDS, PlannedTensor
-from gemmtp_quantize.weights import stream
+from gemmtp_quantize.weights import stream, transposed
 
 ALIGNMENT = 32
 WRITE_BYTES = 1 << 22
@@ -44,9 +44,11 @@ def sync(path: Path) -> None:
 
 
 def _data(tensor: PlannedTensor) -> Iterator[memoryview]:
-    if tensor.spec.source is not None:
-        return stream(tensor.spec.source, tensor.written)
-    return iter([np.array(tensor.spec.values, "<f4").data.cast("B")])
+    spec = tensor.spec
+    if spec.source is None:
+        return iter([np.array(spec.values, "<f4").data.cast("B")])
+    blocks = stream(spec.source, tensor.written)
+    return iter([transposed(blocks, spec.stored, spec.axes)]) if spec.axes else blocks
 
 
 def _write_header(path: Path, fields: Fields, tensors: Sequence[PlannedTensor]) -> None:

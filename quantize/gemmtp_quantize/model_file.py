@@ -36,13 +36,16 @@ Fields = dict[str, Field]
 class TensorSpec:
     """A tensor of the GGUF: its checkpoint tensor, or ``values`` when it is generated.
 
-    ``shape`` is row-major, as in the checkpoint; GGUF stores it reversed.
+    ``shape`` is row-major, as in the checkpoint; GGUF stores it reversed. With ``axes`` the
+    checkpoint's elements have the shape ``stored`` and are transposed by ``axes`` to ``shape``.
     """
 
     name: str
     shape: tuple[int, ...]
     source: StoredTensor | None = None
     values: tuple[float, ...] = ()
+    stored: tuple[int, ...] = ()
+    axes: tuple[int, ...] = ()
 
     @property
     def elements(self) -> int:
@@ -159,9 +162,7 @@ def general_fields(
         "general.name": text(checkpoint.name),
         "general.size_label": text(size_label(parameters)),
     }
-    for key, value in _model_card(checkpoint.directory).items():
-        fields[f"general.{key}"] = text(value)
-    return fields
+    return fields | model_card(checkpoint.directory)
 
 
 def size_label(parameters: int) -> str:
@@ -172,8 +173,8 @@ def size_label(parameters: int) -> str:
     return f"{value:.0f}{letter}" if value >= 10 else f"{value:.1f}{letter}"
 
 
-def _model_card(directory: Path) -> dict[str, str]:
-    """``license``, ``license.name`` and ``license.link`` of the front matter of README.md."""
+def model_card(directory: Path) -> Fields:
+    """``general.license``, its name and its link, from the front matter of README.md."""
     card = directory / "README.md"
     if not card.is_file():
         return {}
@@ -181,12 +182,12 @@ def _model_card(directory: Path) -> dict[str, str]:
     if not lines or lines[0].strip() != "---":
         return {}
     keys = {"license": "license", "license_name": "license.name", "license_link": "license.link"}
-    found: dict[str, str] = {}
+    found: Fields = {}
     for line in lines[1:]:
         if line.strip() == "---":
             break
         key, _, value = line.partition(":")
         value = value.strip().strip("'\"")
         if key in keys and value:
-            found[keys[key]] = value
+            found[f"general.{keys[key]}"] = text(value)
     return found

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gemmtp.errors import BadModelFileError, GemmtpError, UsageError
 from gemmtp_models.header import read_header
-from gemmtp_models.manifest import Layer, Manifest, Role, check_name, write_manifest
+from gemmtp_models.manifest import ROLES, Layer, Manifest, Role, check_name, write_manifest
 from gemmtp_models.pairing import PairReport, check_pair
 from gemmtp_models.store import InstalledSet, Store, sha256_of
 from gemmtp_models.workspace import open_workspace
@@ -22,7 +22,7 @@ from gemmtp_quantize.plan import FilePlan, SetPlan
 from gemmtp_quantize.recipe import FILE_TYPES, TYPE_IDS
 
 MANIFEST = "manifest.json"
-FILES: dict[Role, str] = {"target": "target.gguf", "drafter": "drafter.gguf"}
+FILES: dict[Role, str] = {role: f"{role}.gguf" for role in ROLES}
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Header, vocabulary and manifest, which the plan of tensors does not count.
 SPARE_BYTES = 64 << 20
@@ -48,7 +48,7 @@ def silent(step: str, done: int, total: int) -> None:
 def build_folder(
     plan: SetPlan, output: Path, *, force: bool, threads: int, progress: Progress = silent
 ) -> Finished:
-    """Leave ``target.gguf``, ``drafter.gguf`` and ``manifest.json`` in ``output``, all or none.
+    """Leave the files of the set and their ``manifest.json`` in ``output``, all or none.
 
     Raises UsageError when the folder holds something already (with ``force``: something else than
     such a set), GemmtpError when the disk is full, and what reading the checkpoints raises.
@@ -60,18 +60,19 @@ def build_folder(
         built = folder / "set"
         built.mkdir()
         report = _build(plan, built, threads, progress)
+        files = {role: FILES[role] for role in plan.files}
         layers = {
             role: Layer(
                 (built / name).stat().st_size, sha256_of(built / name), name, _source(plan, role)
             )
-            for role, name in FILES.items()
+            for role, name in files.items()
         }
         manifest = _manifest(plan, _folder_name(output, plan), layers, report)
         write_manifest(built / MANIFEST, manifest)
-        for name in FILES.values():
+        for name in files.values():
             sync(built / name)
         _move_in(built, output)
-    return Finished({role: output / name for role, name in FILES.items()}, manifest, report)
+    return Finished({role: output / name for role, name in files.items()}, manifest, report)
 
 
 def build_set(
@@ -88,7 +89,7 @@ def build_set(
     with store.workspace() as folder, _disk_errors(folder):
         store.remove_leftovers()
         report = _build(plan, folder, threads, progress)
-        staged: dict[Role, Path] = {role: folder / file for role, file in FILES.items()}
+        staged: dict[Role, Path] = {role: folder / FILES[role] for role in plan.files}
         layers = {
             role: Layer(path.stat().st_size, source=_source(plan, role), file=path.name)
             for role, path in staged.items()
@@ -119,10 +120,10 @@ def check_store(store: Store, name: str, *, force: bool) -> None:
 
 
 def _build(plan: SetPlan, folder: Path, threads: int, progress: Progress) -> PairReport:
-    """Both files in ``folder``, checked against the plan and each other."""
+    """All files in ``folder``, checked against the plan and each other."""
     _check_space(plan, folder)
-    for role, file in FILES.items():
-        _build_file(plan.files[role], folder / file, role, threads, progress)
+    for role, file in plan.files.items():
+        _build_file(file, folder / FILES[role], role, threads, progress)
     report = check_pair(
         read_header(folder / FILES["target"]), read_header(folder / FILES["drafter"])
     )
@@ -192,9 +193,11 @@ def _check_types(plan: FilePlan, path: Path) -> None:
 
 def _check_space(plan: SetPlan, folder: Path) -> None:
     """Each file stands beside its unquantised form while it is made."""
-    finals = [file.final_bytes for file in plan.files.values()]
-    beside = [file.written_bytes if file.quantised else 0 for file in plan.files.values()]
-    needed = max(finals[0] + beside[0], sum(finals) + beside[1]) + SPARE_BYTES
+    needed = done = 0
+    for file in plan.files.values():
+        done += file.final_bytes
+        needed = max(needed, done + (file.written_bytes if file.quantised else 0))
+    needed += SPARE_BYTES
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise GemmtpError(

@@ -1,13 +1,13 @@
-"""Everything that can be known before a weight is read: both files, their types and sizes."""
+"""Everything that can be known before a weight is read: the files, their types and sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemmtp.errors import PairMismatchError, UnsupportedModelError
-from gemmtp_models.manifest import Parameters
+from gemmtp.errors import PairMismatchError, UnsupportedModelError, UsageError
+from gemmtp_models.manifest import ROLES, Parameters, Role
 from gemmtp_models.pairing import FINGERPRINT_KEY
 from gemmtp_quantize.assistant import assistant_fields, assistant_tensors
 from gemmtp_quantize.checkpoint import Checkpoint, open_checkpoint
@@ -31,6 +31,14 @@ from gemmtp_quantize.recipe import (
 )
 from gemmtp_quantize.text import target_fields, target_tensors
 from gemmtp_quantize.tokenizer import FILE, Tokenizer, read_tokenizer
+from gemmtp_quantize.vision import (
+    TYPES,
+    has_weights,
+    vision_fields,
+    vision_recipe,
+    vision_tensors,
+)
+from gemmtp_quantize.vision_config import has_tower, read_processor, read_vision_config
 
 SOURCE_KEY = "gemmtp.source.identity"
 QUANTIZATION_VERSION = 2
@@ -52,6 +60,11 @@ class FilePlan:
         return any(tensor.final not in FLOATS for tensor in self.tensors)
 
     @property
+    def source_bytes(self) -> int:
+        """What the same tensors take in the checkpoint."""
+        return sum(tensor.spec.source.size for tensor in self.tensors if tensor.spec.source)
+
+    @property
     def written_bytes(self) -> int:
         return sum(tensor.written_bytes for tensor in self.tensors)
 
@@ -67,11 +80,12 @@ class FilePlan:
 
 @dataclass(frozen=True)
 class SetPlan:
-    """Target and drafter, converted and quantised by one recipe."""
+    """Target, drafter and, for a checkpoint with eyes, projector."""
 
     recipe: Recipe
     target: FilePlan
     drafter: FilePlan
+    projector: FilePlan | None
     sources: Mapping[str, Checkpoint]
     fingerprint: str
     parameters: Parameters
@@ -79,15 +93,25 @@ class SetPlan:
     notes: tuple[str, ...]
 
     @property
-    def files(self) -> dict[str, FilePlan]:
-        return {"target": self.target, "drafter": self.drafter}
+    def files(self) -> dict[Role, FilePlan]:
+        """The files of the set by their roles, target first."""
+        plans = dict(zip(ROLES, (self.target, self.drafter, self.projector), strict=True))
+        return {role: plan for role, plan in plans.items() if plan is not None}
 
 
-def plan_set(target_dir: Path, drafter_dir: Path, recipe: Recipe) -> SetPlan:
+def plan_set(
+    target_dir: Path, drafter_dir: Path, recipe: Recipe, *, vision: str | None = "f16"
+) -> SetPlan:
     """Read and check both checkpoints against their configs and against each other.
 
-    Raises ModelNotFoundError, BadModelFileError, UnsupportedModelError and PairMismatchError.
+    ``vision`` is the type of a vision tower's weights, one of ``vision.TYPES``, or None to leave a
+    tower out. Raises ModelNotFoundError, BadModelFileError, UnsupportedModelError,
+    PairMismatchError, and UsageError for another ``vision``.
     """
+    if vision is not None and vision not in TYPES:
+        raise UsageError(
+            f"A vision tower cannot be written as {vision}.", f"There are {', '.join(TYPES)}, none."
+        )
     target, drafter = open_checkpoint(target_dir), open_checkpoint(drafter_dir)
     _check_families(target, drafter)
     config = read_target_config(target.config)
@@ -99,21 +123,23 @@ def plan_set(target_dir: Path, drafter_dir: Path, recipe: Recipe) -> SetPlan:
     mark = fingerprint(tokenizer, config, assistant, *identities)
     specs, drafter_specs = target_tensors(target, config), assistant_tensors(drafter, assistant)
     sampling = sampling_defaults(target.directory)
+    marks = {SOURCE_KEY: identities[0], FINGERPRINT_KEY: mark}
     return SetPlan(
         recipe=recipe,
         target=_file(
             recipe.target,
             target_fields(target, config, tokenizer, specs),
             plan_types(specs, recipe.target),
-            {SOURCE_KEY: identities[0], FINGERPRINT_KEY: mark},
+            marks,
         ),
         drafter=_file(
             recipe.drafter,
             assistant_fields(drafter, assistant, tokenizer, drafter_specs),
             plan_types(drafter_specs, recipe.drafter),
-            {SOURCE_KEY: identities[1], FINGERPRINT_KEY: mark},
+            {**marks, SOURCE_KEY: identities[1]},
         ),
-        sources={"target": target, "drafter": drafter},
+        projector=_projector(target, config, vision, marks),
+        sources={"target": target, "drafter": drafter, "projector": target},
         fingerprint=mark,
         parameters=Parameters(
             temperature=float(sampling["temperature"]),
@@ -122,12 +148,28 @@ def plan_set(target_dir: Path, drafter_dir: Path, recipe: Recipe) -> SetPlan:
             draft_depth=LARGE_DEPTH if config.layers >= LARGE_LAYERS else DEFAULT_DEPTH,
         ),
         chat_template=tokenizer.chat_template,
-        notes=tuple(_notes(tokenizer)),
+        notes=tuple(_notes(tokenizer, target)),
     )
 
 
-def _notes(tokenizer: Tokenizer) -> Iterator[str]:
+def _projector(
+    target: Checkpoint, text: TextConfig, vision: str | None, marks: Mapping[str, str]
+) -> FilePlan | None:
+    if vision is None or not has_tower(target.config):
+        return None
+    config, recipe = read_vision_config(target.config), vision_recipe(vision)
+    specs = vision_tensors(target, config, text.hidden_size)
+    processor = read_processor(target.directory, config)
+    fields = vision_fields(target, config, processor, text.hidden_size, specs)
+    return _file(recipe, fields, plan_types(specs, recipe), marks)
+
+
+def _notes(tokenizer: Tokenizer, target: Checkpoint) -> Iterator[str]:
     """What is not wrong and still worth knowing."""
+    if has_weights(target) and not has_tower(target.config):
+        yield "the vision tower is of a kind that is not converted; the set will have no eyes"
+    if target.config.get("audio_config"):
+        yield "the audio tower is left out: the set will not hear"
     if count := tokenizer.merges_across_newlines:
         yield (
             f"{count} merges of the tokenizer join a newline with other text; llama.cpp does not, "
@@ -138,7 +180,7 @@ def _notes(tokenizer: Tokenizer) -> Iterator[str]:
 
 
 def _file(
-    recipe: RoleRecipe, fields: Fields, tensors: list[PlannedTensor], marks: Mapping[str, str]
+    recipe: RoleRecipe, fields: Fields, tensors: Sequence[PlannedTensor], marks: Mapping[str, str]
 ) -> FilePlan:
     fields = {
         **fields,

@@ -8,13 +8,13 @@ MEBI = 2**20
 
 
 def plan_table(plan: SetPlan) -> str:
-    """Every tensor of both files with its types, shape and size, and the sums."""
+    """Every tensor of all files with its types, shape and size, and the sums."""
     lines = [f"recipe {plan.recipe.name}: {plan.recipe.description}"]
     for role, file in plan.files.items():
         lines += ["", f"{role}: {plan.sources[role].name}", *_rows(file)]
         lines.append(f"  {_sum(file)}")
     total = sum(file.final_bytes for file in plan.files.values())
-    lines += ["", f"both: {total / MEBI:,.1f} MiB, fingerprint {plan.fingerprint[:12]}"]
+    lines += ["", f"together: {total / MEBI:,.1f} MiB, fingerprint {plan.fingerprint[:12]}"]
     return "\n".join(lines) + "\n"
 
 

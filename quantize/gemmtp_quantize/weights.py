@@ -6,6 +6,7 @@ One block fits the second-level cache, which is what makes the check for NaN che
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -51,6 +52,30 @@ def stream(tensor: StoredTensor, target: str) -> Iterator[memoryview]:
             block = convert(np.frombuffer(view, _INTS[tensor.dtype]))
             _check_finite(block, target, view, tensor)
             yield block.data.cast("B")
+
+
+def scalar(tensor: StoredTensor) -> float:
+    """The one element of ``tensor``, which may be infinite; raises BadModelFileError on NaN."""
+    tensor.require_float()
+    source = bytearray(tensor.size)
+    with tensor.path.open("rb", buffering=0) as file:
+        file.seek(tensor.offset)
+        _fill(file.readinto, memoryview(source), tensor)
+    convert = _Converter(tensor.dtype, "F32")
+    value = float(convert(np.frombuffer(source, _INTS[tensor.dtype])).view("<f4")[0])
+    if math.isnan(value):
+        raise BadModelFileError(f"Tensor {tensor.name} in {tensor.path.name} holds NaN.")
+    return value
+
+
+def transposed(
+    blocks: Iterator[memoryview], shape: tuple[int, ...], axes: tuple[int, ...]
+) -> memoryview:
+    """All the elements of ``blocks`` as an array of ``shape``, row-major after a transposition."""
+    data = b"".join(blocks)
+    item = len(data) // math.prod(shape)
+    array = np.frombuffer(data, np.dtype((np.void, item))).reshape(shape)
+    return np.ascontiguousarray(array.transpose(axes)).view(np.uint8).reshape(-1).data
 
 
 def _fill(readinto: Callable[[memoryview], int | None], view: memoryview, t: StoredTensor) -> None:

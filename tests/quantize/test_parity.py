@@ -32,7 +32,8 @@ SHAPES = {
 
 def _built(target: Path, drafter: Path, output: Path, recipe: str) -> dict[str, Path]:
     plan = plan_set(target, drafter, load_recipe(recipe))
-    return {**build_folder(plan, output, force=False, threads=2).files}
+    files = build_folder(plan, output, force=False, threads=2).files
+    return {str(role): path for role, path in files.items()}
 
 
 def _compare(target: Path, drafter: Path, output: Path, exact: bool) -> ParityReport:

@@ -117,7 +117,7 @@ def test_files_come_out_as_the_dry_run_says(
     finished = build_folder(plan, tmp_path / "out", force=False, threads=2)
     table = plan_table(plan)
     for role, file in plan.files.items():
-        header = read_header(finished.files[role])  # type: ignore[index]
+        header = read_header(finished.files[role])
         assert sum(tensor.nbytes for tensor in header.tensors.values()) == file.final_bytes
         assert header.metadata.uint32("general.file_type") == FILE_TYPES[file.recipe.file_type][0]
         for tensor in file.tensors:

@@ -11,10 +11,21 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.quantize.tiny_tower import (
+    BOUNDS,
+    Tower,
+    processor_config,
+    tower_shapes,
+    vision_config,
+)
+
 Form = Literal["first", "per_layer", "both", "conditional"]
 DType = Literal["F32", "F16", "BF16"]
 
-SPECIAL = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<|turn>", "<turn|>", "<|think|>")
+TOWER = Tower()
+
+SPECIAL = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<|turn>", "<turn|>", "<|think|>",
+           "<|image>", "<image|>", "<|image|>")  # fmt: skip
 VISIBLE = ("<|channel>", "<channel|>", '<|"|>')
 ADDED = ("<table>", "</table>")
 TEMPLATE = "{{ bos_token }}{% for m in messages %}<|turn>{{ m.content }}<turn|>{% endfor %}"
@@ -22,7 +33,10 @@ TEMPLATE = "{{ bos_token }}{% for m in messages %}<|turn>{{ m.content }}<turn|>{
 
 @dataclass(frozen=True)
 class Shape:
-    """The knobs of a tiny pair; every head size, head count and width differs from the others."""
+    """The knobs of a tiny pair; every head size, head count and width differs from the others.
+
+    A ``conditional`` checkpoint has the ``tower`` beside its text model.
+    """
 
     hidden: int = 64
     inner: int = 96
@@ -40,6 +54,7 @@ class Shape:
     dtype: DType = "F32"
     drafter_hidden: int = 32
     shards: int = 1
+    tower: Tower = TOWER
 
 
 def tokenizer_json() -> dict[str, Any]:
@@ -160,8 +175,10 @@ def random_tensors(shapes: Mapping[str, tuple[int, ...]], seed: int) -> dict[str
     random = np.random.default_rng(seed)
     tensors: dict[str, NDArray[Any]] = {}
     for name, shape in shapes.items():
-        values = random.standard_normal(shape)
-        if len(shape) == 1:
+        values = np.asarray(random.standard_normal(shape))
+        if not shape:
+            values = np.asarray(BOUNDS[name.rpartition(".")[2]])
+        elif len(shape) == 1:
             values = 1 + 0.1 * values
             if name.endswith(("q_norm.weight", "k_norm.weight")):
                 # Gemma 4 scales no attention score: these two norms bring 1 / sqrt(head size).
@@ -188,7 +205,7 @@ def target_tensors(shape: Shape, vocabulary: int, seed: int = 1) -> dict[str, ND
     if not shape.tied:
         shapes["lm_head.weight"] = (vocabulary, shape.hidden)
     if shape.form == "conditional":
-        shapes["model.vision_tower.patch_embedder.input_proj.weight"] = (8, 12)
+        shapes |= tower_shapes(shape.tower, shape.hidden)
     return random_tensors(shapes, seed)
 
 
@@ -272,9 +289,12 @@ def write_pair(root: Path, shape: Shape = Shape()) -> tuple[Path, Path]:
     if shape.form == "conditional":
         config = {
             "architectures": ["Gemma4ForConditionalGeneration"], "model_type": "gemma4",
-            "text_config": config, "vision_config": {"model_type": "gemma4_vision"},
-            "tie_word_embeddings": shape.tied,
+            "text_config": config | {"use_bidirectional_attention": "vision"},
+            "vision_config": vision_config(shape.tower), "audio_config": None,
+            "boi_token_id": SPECIAL.index("<|image>"), "eoi_token_id": SPECIAL.index("<image|>"),
+            "image_token_id": SPECIAL.index("<|image|>"), "tie_word_embeddings": shape.tied,
         }  # fmt: skip
+        (target / "processor_config.json").write_text(json.dumps(processor_config(shape.tower)))
     else:
         config["architectures"] = ["Gemma4ForCausalLM"]
     (target / "config.json").write_text(json.dumps(config))
