@@ -25,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
 ALLOWED["gemmtp.llama"] = {*ALLOWED, "gemmtp.errors", "gemmtp.settings"}
 ALLOWED["gemmtp.prompt"] = set(ALLOWED)
 ALLOWED["gemmtp_quantize"] = set(ALLOWED)
+ALLOWED["gemmtp.chat"] = set(ALLOWED)
 ALLOWED["gemmtp.cli"] = {*ALLOWED, "gemmtp"}
 
 

@@ -1,0 +1,1 @@
+"""A conversation that people stay in: turns, sessions, and the prompt they are typed at."""
