@@ -9,24 +9,19 @@ ends. A crash or ``kill -9`` loses at most the piece that was being printed.
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
-from pathlib import Path
 from typing import Any, Self
 
-from gemmtp import __version__, settings
-from gemmtp.chat import attached, log, names
-from gemmtp.chat.log import Log, LogInUseError
+from gemmtp import __version__
+from gemmtp.chat import attached, log, names, shelf
+from gemmtp.chat.log import Log
 from gemmtp.chat.replay import Channel, Replay, fold
 from gemmtp.errors import GemmtpError, UsageError
 from gemmtp.prompt.conversation import Json, Message
 
 FORMAT = 1
-SUFFIX = ".jsonl"
-KEPT = 100
-"""Unnamed chats that are kept; GEMMTP_SESSIONS says another number, 0 for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +30,6 @@ class Origin:
 
     model: str
     hashes: Mapping[str, Any] = field(default_factory=dict)
-
-
-class SessionNotFoundError(UsageError):
-    """No session of this name."""
 
 
 class Session:
@@ -66,17 +57,17 @@ class Session:
         Raises :class:`~gemmtp.errors.UsageError` when there is one of this name.
         """
         if name is None:
-            return cls._begin(*_new_by_date(), origin)
+            return cls._begin(*shelf.new_by_date(), origin)
         name = names.checked(name)
-        _make_folder()
+        shelf.make_folder()
         try:
-            writer = Log(path_of(name), create=True)
+            writer = Log(shelf.path_of(name), create=True)
         except FileExistsError:
             raise UsageError(
                 f"There is a session {name} already.", f"--session {name} goes on with it."
             ) from None
         except OSError as error:
-            raise _cannot("made", name, error) from error
+            raise shelf.cannot("made", name, error) from error
         return cls._begin(name, writer, origin)
 
     @classmethod
@@ -87,7 +78,7 @@ class Session:
         open elsewhere or cannot be read.
         """
         name = names.checked(name)
-        writer = _locked(name)
+        writer = shelf.locked(name)
         try:
             session = cls(name, writer, load(name))
             os.utime(writer.path)
@@ -100,7 +91,7 @@ class Session:
     def open_or_create(cls, name: str, origin: Origin) -> Self:
         """The session of this name, begun now if there is none."""
         name = names.checked(name)
-        if not path_of(name).exists():
+        if not shelf.path_of(name).exists():
             return cls.create(origin, name)
         session = cls.open(name)
         if not session.replay.model:
@@ -111,7 +102,7 @@ class Session:
     @classmethod
     def latest(cls) -> Self:
         """The session that was used last; raises as :meth:`open` does."""
-        return cls.open(latest_name())
+        return cls.open(shelf.latest_name())
 
     @classmethod
     def _begin(cls, name: str, writer: Log, origin: Origin) -> Self:
@@ -135,7 +126,7 @@ class Session:
         if self._log is None:
             return
         if self._new and not self._spoken:
-            remove_files(self.name)
+            shelf.remove_files(self.name)
         self._log.close()
         self._log = None
 
@@ -155,7 +146,9 @@ class Session:
         Images are paths of the session's own copies. The last message may be an unfinished answer:
         ``replay.complete`` says so. Raises :class:`~gemmtp.errors.UsageError` for a lost sound.
         """
-        return [attached.found(message, folder_of(self.name)) for message in self.replay.messages]
+        return [
+            attached.found(message, shelf.folder_of(self.name)) for message in self.replay.messages
+        ]
 
     def record_user(self, message: Message) -> None:
         """What the user says now; raises UsageError when an attachment cannot be read."""
@@ -225,8 +218,8 @@ class Session:
         if self._log is None:
             raise UsageError("This chat is not recorded.")
         name = names.checked(name)
-        move_files(self.name, name)
-        self.name, self._log.path = name, path_of(name)
+        shelf.move_files(self.name, name)
+        self.name, self._log.path = name, shelf.path_of(name)
 
     def _record_message(self, kind: str, message: Message) -> None:
         self._spoken = True
@@ -237,33 +230,13 @@ class Session:
         if self._log is None or not message.media:
             return message
         try:
-            return attached.keep(message, folder_of(self.name))
+            return attached.keep(message, shelf.folder_of(self.name))
         except OSError as error:
-            raise _cannot("given its attachment", self.name, error) from error
+            raise shelf.cannot("given its attachment", self.name, error) from error
 
     def _record(self, record: Json, *, sync: bool = False) -> None:
         if self._log is not None:
             self._log.append(record, sync=sync)
-
-
-def folder() -> Path:
-    """Where sessions lie."""
-    return settings.state_dir() / "sessions"
-
-
-def path_of(name: str) -> Path:
-    """The log of a session."""
-    return folder() / f"{name}{SUFFIX}"
-
-
-def folder_of(name: str) -> Path:
-    """The attachments of a session."""
-    return folder() / f"{name}.files"
-
-
-def kv_path(name: str) -> Path:
-    """The KV state of a session, where it was asked for."""
-    return folder() / f"{name}.kv"
 
 
 def load(name: str) -> Replay:
@@ -274,143 +247,16 @@ def load(name: str) -> Replay:
     """
     name = names.checked(name)
     try:
-        records = list(log.read(path_of(name)))
+        records = list(log.read(shelf.path_of(name)))
     except FileNotFoundError:
-        raise _not_found(name) from None
+        raise shelf.not_found(name) from None
     except OSError as error:
-        raise _cannot("read", name, error) from error
+        raise shelf.cannot("read", name, error) from error
     written = records[0].get("format", FORMAT) if records else FORMAT
     if written != FORMAT:
         raise GemmtpError(f"The session {name} was written by another version of gemmtp.")
     return fold(records)
 
 
-def by_use() -> list[str]:
-    """The names of all sessions, the one used last first."""
-    found = []
-    for path in folder().glob(f"*{SUFFIX}"):
-        try:
-            found.append((path.stat().st_mtime_ns, path.name.removesuffix(SUFFIX)))
-        except FileNotFoundError:
-            continue
-    return [name for _, name in sorted(found, reverse=True)]
-
-
-def is_open(name: str) -> bool:
-    """Whether a process has the session open; raises :class:`SessionNotFoundError`."""
-    try:
-        _locked(names.checked(name)).close()
-    except LogInUseError:
-        return True
-    return False
-
-
-def latest_name() -> str:
-    """The session used last in which something was said; raises :class:`SessionNotFoundError`."""
-    for name in by_use():
-        if any(b'"type":"message"' in line[:40] for line in log.lines(path_of(name))):
-            return name
-    raise SessionNotFoundError(
-        "There is no session to continue.", "gemmtp run MODEL begins one; --session NAME names it."
-    )
-
-
-def remove(name: str) -> None:
-    """Remove a session with its attachments and KV state.
-
-    Raises :class:`SessionNotFoundError`, and :class:`~gemmtp.errors.GemmtpError` when it is open.
-    """
-    name = names.checked(name)
-    writer = _locked(name)
-    try:
-        remove_files(name)
-    finally:
-        writer.close()
-
-
-def remove_files(name: str) -> None:
-    """What :func:`remove` removes, without a look at who has it open."""
-    path_of(name).unlink(missing_ok=True)
-    kv_path(name).unlink(missing_ok=True)
-    shutil.rmtree(folder_of(name), ignore_errors=True)
-
-
-def move_files(name: str, new: str) -> None:
-    """Give the files of a session another name; raises UsageError when it is taken."""
-    try:
-        os.close(os.open(path_of(new), os.O_CREAT | os.O_EXCL, 0o600))
-        for old, moved in ((folder_of(name), folder_of(new)), (kv_path(name), kv_path(new))):
-            if old.exists():
-                old.rename(moved)
-        path_of(name).replace(path_of(new))
-    except FileExistsError:
-        raise UsageError(f"There is a session {new} already.") from None
-    except OSError as error:
-        raise _cannot("renamed", name, error) from error
-
-
-def kept() -> int:
-    """How many unnamed chats are kept; raises UsageError for a GEMMTP_SESSIONS that is no count."""
-    value = os.environ.get("GEMMTP_SESSIONS", "").strip()
-    if value and not value.isdecimal():
-        raise UsageError(f"GEMMTP_SESSIONS is {value!r}, which is no number of sessions.")
-    return int(value) if value else KEPT
-
-
-def prune(most: int) -> None:
-    """Remove unnamed chats beyond the ``most`` used last, but none that is open."""
-    for name in [name for name in by_use() if names.is_by_date(name)][most:]:
-        try:
-            remove(name)
-        except GemmtpError:
-            continue
-
-
-def _locked(name: str) -> Log:
-    try:
-        return Log(path_of(name))
-    except LogInUseError:
-        raise LogInUseError(
-            f"The session {name} is open in another process.",
-            "Leave that one first, or take another name with --session.",
-        ) from None
-    except FileNotFoundError:
-        raise _not_found(name) from None
-    except OSError as error:
-        raise _cannot("opened", name, error) from error
-
-
-def _new_by_date() -> tuple[str, Log]:
-    _make_folder()
-    prune(max(0, kept() - 1))
-    count = 1
-    while True:
-        name = names.by_date(count)
-        try:
-            return name, Log(path_of(name), create=True)
-        except (FileExistsError, LogInUseError):
-            count += 1
-        except OSError as error:
-            raise _cannot("made", name, error) from error
-
-
-def _make_folder() -> None:
-    try:
-        folder().mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder().chmod(0o700)
-    except OSError as error:
-        raise GemmtpError(f"The folder of sessions cannot be made: {error}") from error
-
-
 def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
-def _not_found(name: str) -> SessionNotFoundError:
-    return SessionNotFoundError(
-        f"There is no session {name}.", "gemmtp sessions list says which there are."
-    )
-
-
-def _cannot(what: str, name: str, error: OSError) -> GemmtpError:
-    return GemmtpError(f"The session {name} could not be {what}: {error.strerror or error}")

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from gemmtp.chat import log, names, sessions
+from gemmtp.chat import log, names, sessions, shelf
 from gemmtp.chat.log import Log, LogInUseError
-from gemmtp.chat.sessions import Origin, Session, SessionNotFoundError
+from gemmtp.chat.sessions import Origin, Session
+from gemmtp.chat.shelf import SessionNotFoundError
 from gemmtp.errors import GemmtpError, UsageError
 from gemmtp.prompt.conversation import Audio, Image, Message, Text
 
@@ -153,7 +154,7 @@ def test_a_tool_call_comes_back_as_a_call() -> None:
 def test_a_record_torn_anywhere_costs_that_record_alone(kept: int) -> None:
     with Session.create(DEMO, "a") as session:
         exchange(session, "one", "1")
-    path = sessions.path_of("a")
+    path = shelf.path_of("a")
     whole = path.read_bytes()
     torn = b'{"type":"message","message":{"role":"user","content":"t\xc3\xa4ter"}}'
     path.write_bytes(whole + torn[:kept])
@@ -167,7 +168,7 @@ def test_a_record_torn_anywhere_costs_that_record_alone(kept: int) -> None:
 def test_zeros_behind_a_power_cut_and_a_damaged_line_are_passed_over() -> None:
     with Session.create(DEMO, "a") as session:
         exchange(session, "one", "1")
-    with sessions.path_of("a").open("ab") as file:
+    with shelf.path_of("a").open("ab") as file:
         file.write(b'{"type":"words","chan\x00\x00\n[1]\n' + bytes(100_000))
     with Session.open("a") as again:
         exchange(again, "two", "2")
@@ -178,7 +179,7 @@ def test_text_of_any_kind_survives() -> None:
     odd = 'line\nbreaks\u2028\x85 "quotes" \\ \x00 \U0001f600 \udcff ä'
     with Session.create(DEMO, "a") as session:
         exchange(session, odd, odd)
-    assert sessions.path_of("a").read_bytes().count(b"\n") == 4
+    assert shelf.path_of("a").read_bytes().count(b"\n") == 4
     with Session.open("a") as again:
         assert texts(again) == [("user", odd), ("assistant", odd)]
 
@@ -220,11 +221,11 @@ def test_an_image_reopens_when_the_original_is_gone(tmp_path: Path) -> None:
     assert Path(third.url).read_bytes() == b"other"
     assert fourth == Image(web)
     assert audio == Audio(sound, "wav")
-    assert sound not in sessions.path_of("a").read_text()
+    assert sound not in shelf.path_of("a").read_text()
     # Recording what was reopened copies nothing and changes nothing.
     with Session.open("a") as again:
         again.record_messages(again.messages())
-    assert len(list(sessions.folder_of("a").iterdir())) == 3
+    assert len(list(shelf.folder_of("a").iterdir())) == 3
     with Session.open("a") as last:
         assert last.messages()[0].parts[:3] == (first, second, third)
 
@@ -248,25 +249,25 @@ def test_a_picture_that_cannot_be_read_is_wrong_use(tmp_path: Path) -> None:
 def test_one_session_is_open_once() -> None:
     with Session.create(DEMO, "a") as session:
         session.record_user(Message.of("user", "one"))
-        for use in (lambda: Session.open("a"), lambda: sessions.remove("a")):
+        for use in (lambda: Session.open("a"), lambda: shelf.remove("a")):
             with pytest.raises(LogInUseError, match="The session a is open in another process"):
                 use()
         assert sessions.load("a").turns == 1
-        assert sessions.is_open("a")
-    assert not sessions.is_open("a")
+        assert shelf.is_open("a")
+    assert not shelf.is_open("a")
     Session.open("a").close()
 
 
 def test_a_session_in_which_nothing_was_said_leaves_nothing() -> None:
     with Session.create(DEMO) as session:
         session.record_setting("thinking", True)
-        assert sessions.path_of(session.name).exists()
-    assert sessions.by_use() == []
+        assert shelf.path_of(session.name).exists()
+    assert shelf.by_use() == []
     with Session.create(DEMO, "a") as session:
         exchange(session, "one", "1")
     with Session.open("a"):
         pass
-    assert sessions.by_use() == ["a"]
+    assert shelf.by_use() == ["a"]
 
 
 def test_the_session_used_last_is_continued() -> None:
@@ -275,17 +276,17 @@ def test_the_session_used_last_is_continued() -> None:
     for i, name in enumerate(("a", "b", "c")):
         with Session.create(DEMO, name) as session:
             exchange(session, name, name)
-        os.utime(sessions.path_of(name), ns=(i, i))
-    assert sessions.by_use() == ["c", "b", "a"]
+        os.utime(shelf.path_of(name), ns=(i, i))
+    assert shelf.by_use() == ["c", "b", "a"]
     Session.open("a").close()
-    sessions.path_of("killed-at-once").write_bytes(b"")
+    shelf.path_of("killed-at-once").write_bytes(b"")
     with Session.latest() as session:
         assert session.name == "a"
 
 
 def test_a_session_whose_first_line_was_not_written_begins_anew() -> None:
-    sessions.folder().mkdir(parents=True)
-    sessions.path_of("a").write_bytes(b'{"type":"sess')
+    shelf.folder().mkdir(parents=True)
+    shelf.path_of("a").write_bytes(b'{"type":"sess')
     with Session.open_or_create("a", DEMO) as session:
         exchange(session, "one", "1")
     with Session.open("a") as again:
@@ -297,12 +298,12 @@ def test_a_session_whose_first_line_was_not_written_begins_anew() -> None:
 def test_names_that_can_be_used(name: str) -> None:
     with Session.open_or_create(name, DEMO) as session:
         exchange(session, "one", "1")
-    assert sessions.by_use() == [name]
+    assert shelf.by_use() == [name]
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../a", "-a", ".a", "a.", "a b", "x" * 201])
 def test_names_that_cannot_be_used(name: str) -> None:
-    for use in (Session.open, sessions.load, sessions.remove, lambda n: Session.create(DEMO, n)):
+    for use in (Session.open, sessions.load, shelf.remove, lambda n: Session.create(DEMO, n)):
         with pytest.raises(UsageError, match="is no name for a session"):
             use(name)
 
@@ -313,7 +314,7 @@ def test_unnamed_chats_are_named_by_date_and_the_oldest_go(
     monkeypatch.setenv("GEMMTP_SESSIONS", "3")
     with Session.create(DEMO, "kept") as session:
         exchange(session, "one", "1")
-    os.utime(sessions.path_of("kept"), ns=(0, 0))
+    os.utime(shelf.path_of("kept"), ns=(0, 0))
     made = []
     for i, second in enumerate((1, 1, 2, 3, 4)):
         clock = f"2026-01-01-00000{second}"
@@ -321,11 +322,11 @@ def test_unnamed_chats_are_named_by_date_and_the_oldest_go(
         with Session.create(DEMO) as session:
             exchange(session, "one", "1")
             made.append(session.name)
-        os.utime(sessions.path_of(session.name), ns=(i + 1, i + 1))
+        os.utime(shelf.path_of(session.name), ns=(i + 1, i + 1))
     assert made[:3] == ["2026-01-01-000001", "2026-01-01-000001-2", "2026-01-01-000002"]
     assert len(set(made)) == 5
     assert all(names.is_by_date(name) for name in made)
-    assert sorted(sessions.by_use()) == sorted([*made[2:], "kept"])
+    assert sorted(shelf.by_use()) == sorted([*made[2:], "kept"])
     monkeypatch.setenv("GEMMTP_SESSIONS", "many")
     with pytest.raises(UsageError, match="GEMMTP_SESSIONS is 'many'"):
         Session.create(DEMO)
@@ -338,7 +339,7 @@ def test_an_unnamed_chat_gets_a_name() -> None:
         exchange(session, "two", "2")
     with Session.open("trip") as again:
         assert [text for _, text in texts(again)] == ["one", "1", "two", "2"]
-    assert sessions.by_use() == ["trip"]
+    assert shelf.by_use() == ["trip"]
     with Session.create(DEMO) as other:
         exchange(other, "one", "1")
         with pytest.raises(UsageError, match="There is a session trip already"):
@@ -365,17 +366,17 @@ def test_another_model_goes_on_from_where_it_came() -> None:
 
 
 def test_what_a_newer_version_wrote_is_refused_and_what_it_added_passed_over() -> None:
-    sessions.folder().mkdir(parents=True)
+    shelf.folder().mkdir(parents=True)
     lines = [{"type": "session", "format": 1, "model": "demo"}, {"type": "dance"}]
     message = {"type": "message", "message": {"role": "user", "content": "hi"}}
     written = "".join(json.dumps(line) + "\n" for line in [*lines, message])
-    sessions.path_of("a").write_text(written)
+    shelf.path_of("a").write_text(written)
     assert sessions.load("a").turns == 1
-    sessions.path_of("b").write_text(written.replace('"format": 1', '"format": 2'))
+    shelf.path_of("b").write_text(written.replace('"format": 1', '"format": 2'))
     with pytest.raises(GemmtpError, match="another version of gemmtp"):
         Session.open("b")
-    sessions.remove("b")
-    assert sessions.by_use() == ["a"]
+    shelf.remove("b")
+    assert shelf.by_use() == ["a"]
 
 
 def test_a_full_disk_ends_no_chat_and_loses_nothing_once_there_is_room(
@@ -415,4 +416,4 @@ def test_nothing_is_recorded_without_a_log() -> None:
     with pytest.raises(UsageError, match="not recorded"):
         session.rename("a")
     session.close()
-    assert not sessions.folder().exists()
+    assert not shelf.folder().exists()
