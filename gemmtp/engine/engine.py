@@ -206,28 +206,28 @@ class Engine:
         if self._runs:
             raise EngineError("Other requests are at work; use submit() and step().")
         index = self.submit(request)
-        unseen = 0
+        seen = len(request.prompt)
         try:
             while index in self._runs:
-                events = self.step()
-                unseen = sum(isinstance(event, Token) for event in events)
-                for event in events:
-                    unseen -= isinstance(event, Token)
+                for event in self.step():
+                    seen += isinstance(event, Token)
                     yield event
         finally:
-            self.stop(index, unseen)
+            self.stop(index, seen)
 
-    def stop(self, index: int, take_back: int = 0) -> Statistics | None:
-        """Free a slot, forgetting its last ``take_back`` tokens, which must be of one step.
+    def stop(self, index: int, length: int | None = None) -> Statistics | None:
+        """Free a slot, whatever a step left undone; its text is cut to its first ``length`` tokens.
 
-        Returns the statistics of the request that was at work there, if one was.
+        What is cut must be of the last step. Returns the statistics of the request that was at
+        work there, if one was.
         """
         run = self._runs.pop(index, None)
-        self._slots[index].take_back(take_back, self.target)
-        if run is None:
-            return None
-        run.statistics.generated -= take_back
-        return run.statistics
+        slot = self._slots[index]
+        length = len(slot.text) if length is None else length
+        if run is not None:
+            run.statistics.generated = length - len(run.request.prompt)
+        slot.cut(length, self.target)
+        return None if run is None else run.statistics
 
     def text(self, index: int) -> list[int]:
         """The tokens of a slot, prompt and answer."""

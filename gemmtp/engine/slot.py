@@ -50,14 +50,16 @@ class Slot:
         self.held = kept
         return kept
 
-    def take_back(self, n: int, target: Target) -> None:
-        """Drop the last ``n`` tokens of the text, all of one round, and their cells."""
-        if n:
-            del self.text[-n:]
-            if self.held > len(self.text) - 1:
-                dropped = self.held - (len(self.text) - 1)
-                self.held -= dropped
-                self.last_hidden = self.last_hidden[: len(self.last_hidden) - dropped]
+    def cut(self, length: int, target: Target) -> None:
+        """Keep the first ``length`` tokens of the text and the cells of all but the newest.
+
+        What goes must be of one round, or the hidden row goes with it.
+        """
+        dropped = self.held - (length - 1)
+        if dropped > 0:
+            self.last_hidden = self.last_hidden[: max(0, len(self.last_hidden) - dropped)]
+            self.held -= dropped
+        del self.text[length:]
         target.remove(self.index, self.held)
 
 
