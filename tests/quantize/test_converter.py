@@ -15,6 +15,7 @@ from gemmtp_quantize.pipeline import build_folder
 from gemmtp_quantize.plan import plan_set
 from gemmtp_quantize.recipe import load_recipe
 from tests.quantize.tiny_checkpoint import Shape, write_pair
+from tests.quantize.tiny_tower import Tower
 
 pytestmark = pytest.mark.train
 
@@ -32,6 +33,14 @@ OTHER_VALUE = {"general.name"}  # the folder's name as it is, in place of a gues
 # The converter looks at the names in tokenizer_config.json alone; tokenizer.json says it itself.
 TOKEN_TYPES = "tokenizer.ggml.token_type"
 SOFTCAP = "gemma4.final_logit_softcapping"  # missing for none, which llama.cpp reads as 30
+# What the converter leaves to mtmd to assume, rightly or, for the activation, wrongly.
+PROJECTOR_ALONE = {
+    "clip.use_gelu", "clip.vision.projector.scale_factor", "clip.vision.attention.head_dim",
+    "clip.vision.attention.head_count_kv", "gemmtp.vision.image_tokens",
+    "gemmtp.source.identity", "gemmtp.pairing.fingerprint",
+}  # fmt: skip
+SAMPLING = "general.sampling."  # the converter's, though nothing is sampled from a projector
+EPSILON = "clip.vision.attention.layer_norm_epsilon"  # the config says rms_norm_eps
 
 # transformers' AutoConfig drops the keys of the first form, which the converter then misses.
 RAW_CONFIG = """
@@ -54,6 +63,14 @@ SHAPES = {
     "no softcap": Shape(softcap=None),
     "both forms, bfloat16, shards": Shape(form="both", dtype="BF16", shards=2),
     "multimodal": Shape(form="conditional"),
+}
+
+
+TOWERS = {
+    "plain": Tower(),
+    "clipped and standardised": Tower(clipped=True, standardize=True),
+    "shared keys, another epsilon": Tower(kv_heads=2, norm_eps=1e-5),
+    "rows that fill no block of Q8_0": Tower(hidden=72, inner=40, head_dim=20, patch=8),
 }
 
 
@@ -80,8 +97,8 @@ def _contents(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return fields, tensors
 
 
-def _converted(converter: Path, checkpoint: Path, output: Path, recipe: str) -> Path:
-    arguments = [str(checkpoint), "--outfile", str(output), "--outtype", recipe]
+def _converted(converter: Path, checkpoint: Path, output: Path, recipe: str, *options: str) -> Path:
+    arguments = [str(checkpoint), "--outfile", str(output), "--outtype", recipe, *options]
     subprocess.run(
         [sys.executable, "-c", RAW_CONFIG, str(converter), *arguments],
         check=True, capture_output=True,
@@ -90,7 +107,7 @@ def _converted(converter: Path, checkpoint: Path, output: Path, recipe: str) -> 
 
 
 def _compare(converter: Path, checkpoints: tuple[Path, Path], root: Path, recipe: str) -> None:
-    plan = plan_set(*checkpoints, load_recipe(recipe))
+    plan = plan_set(*checkpoints, load_recipe(recipe), vision=None)
     files = build_folder(plan, root / "ours", force=False, threads=2).files
     for checkpoint, (role, file) in zip(checkpoints, files.items(), strict=True):
         theirs = _converted(converter, checkpoint, root / f"{role}-theirs.gguf", recipe)
@@ -121,3 +138,23 @@ def test_the_trained_pair_converts_as_llama_cpp_converts_it(
     tmp_path: Path, converter: Path, interim_pair: tuple[Path, Path], recipe: str
 ) -> None:
     _compare(converter, interim_pair, tmp_path, recipe)
+
+
+@pytest.mark.parametrize("vision", ["f32", "f16", "bf16", "q8_0"])
+@pytest.mark.parametrize("tower", TOWERS.values(), ids=TOWERS.keys())
+def test_a_tower_converts_as_llama_cpp_converts_it(
+    tmp_path: Path, converter: Path, tower: Tower, vision: str
+) -> None:
+    pair = write_pair(tmp_path / "c", Shape(form="conditional", tower=tower))
+    plan = plan_set(*pair, load_recipe("f16"), vision=vision)
+    ours = build_folder(plan, tmp_path / "ours", force=False, threads=1).files["projector"]
+    theirs = _converted(converter, pair[0], tmp_path / "theirs.gguf", vision, "--mmproj")
+    fields, tensors = _contents(ours)
+    expected_fields, expected_tensors = _contents(theirs)
+    assert tensors == expected_tensors
+    missing = set(expected_fields) - set(fields)
+    assert all(key.startswith(SAMPLING) for key in missing)
+    assert set(fields) - set(expected_fields) == PROJECTOR_ALONE
+    differing = {key for key in set(fields) & set(expected_fields)
+                 if fields[key] != expected_fields[key]}  # fmt: skip
+    assert differing <= OTHER_VALUE | ({EPSILON} if tower.norm_eps != 1e-6 else set())
