@@ -19,7 +19,6 @@ from gemmtp.engine.depth import DepthChooser, FixedDepth, HeuristicDepth
 from gemmtp.engine.engine import Finished, Prefill, Request, Token
 from gemmtp.engine.processors import LogitBias, Processor, SuppressTokens
 from gemmtp.engine.sampling import SamplingParameters
-from gemmtp.engine.stopping import StopWatch
 from gemmtp.engine.verify import RULES, Rule
 from gemmtp.errors import UsageError
 from gemmtp.llama import library
@@ -27,7 +26,7 @@ from gemmtp.llama.context import ContextOptions, KvType
 from gemmtp.llama.model import LoadOptions, Model
 from gemmtp.llama.pair import CheckedPair, Pair, check_files
 from gemmtp.prompt import source
-from gemmtp.prompt.channels import Markers, Sorter
+from gemmtp.prompt.channels import Markers, stop_in_answer
 from gemmtp.prompt.conversation import Conversation, Message
 from gemmtp.prompt.template import chat_tokens, chosen_template
 from gemmtp_models.memory_choice import Setting
@@ -273,11 +272,8 @@ def _rule(word: str) -> Literal["auto"] | Rule:
 
 def _stop(options: Options, model: Model) -> Callable[[int], bool] | None:
     """Whether a stop string is complete, asked of every token; only the answer is looked at."""
-    if not options.stop:
-        return None
-    sorter = Sorter(Markers() if options.raw else Markers.of(model.marker))
-    watch = StopWatch(options.stop, model.token_bytes)
-    return lambda token: sorter.take(token) == ("answer", False) and watch(token)
+    markers = Markers() if options.raw else Markers.of(model.marker)
+    return stop_in_answer(options.stop, markers, model.token_bytes)
 
 
 def _processors(options: Options, model: Model) -> tuple[Processor, ...]:

@@ -205,15 +205,18 @@ class Engine:
         """
         if self._runs:
             raise EngineError("Other requests are at work; use submit() and step().")
-        index = self.submit(request)
-        seen = len(request.prompt)
+        index, seen = None, len(request.prompt)
         try:
+            index = self.submit(request)
             while index in self._runs:
                 for event in self.step():
                     seen += isinstance(event, Token)
                     yield event
         finally:
-            self.stop(index, seen)
+            if index is None:
+                self.stop_all()
+            else:
+                self.stop(index, seen)
 
     def stop(self, index: int, length: int | None = None) -> Statistics | None:
         """Free a slot, whatever a step left undone; its text is cut to its first ``length`` tokens.
@@ -228,6 +231,11 @@ class Engine:
             run.statistics.generated = length - len(run.request.prompt)
         slot.cut(length, self.target)
         return None if run is None else run.statistics
+
+    def stop_all(self) -> None:
+        """Free every slot, also one whose :meth:`submit` was interrupted."""
+        for index in range(len(self._slots)):
+            self.stop(index)
 
     def text(self, index: int) -> list[int]:
         """The tokens of a slot, prompt and answer."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
+from gemmtp.engine.stopping import StopWatch
 from gemmtp.prompt.calls import parse_call
 from gemmtp.prompt.conversation import ToolCall
 from gemmtp.prompt.stream import TextStream
@@ -70,6 +71,16 @@ class Sorter:
             self.kind = "answer"
             return before, True
         return self.kind, self.kind != before
+
+
+def stop_in_answer(
+    stops: Sequence[str], markers: Markers, token_bytes: Callable[[int], bytes]
+) -> Callable[[int], bool] | None:
+    """Tells of every token whether it completes a stop string of the answer; None without any."""
+    if not stops:
+        return None
+    sorter, watch = Sorter(markers), StopWatch(stops, token_bytes)
+    return lambda token: sorter.take(token) == ("answer", False) and watch(token)
 
 
 class ChannelStream:
