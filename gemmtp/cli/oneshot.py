@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -14,6 +14,7 @@ from gemmtp.cli.fitting import fitted, opened
 from gemmtp.cli.output import Outcome, Output, output_of, start_line
 from gemmtp.cli.progress import loading
 from gemmtp.cli.pull import ensure
+from gemmtp.cli.repetition import Repetition
 from gemmtp.engine.adaptive import AdaptiveDepth
 from gemmtp.engine.depth import DepthChooser, FixedDepth, HeuristicDepth
 from gemmtp.engine.engine import Finished, Prefill, Request, Token
@@ -64,6 +65,7 @@ class Options:
     min_p: float | None = None
     seed: int | None = None
     logit_bias: tuple[str, ...] = ()
+    repetition: Repetition = field(default_factory=Repetition)
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     ctx: int | None = None
@@ -282,7 +284,7 @@ def _processors(options: Options, model: Model) -> tuple[Processor, ...]:
         processors.append(SuppressTokens(model.suppressed))
     if options.logit_bias:
         processors.append(LogitBias(_biases(options.logit_bias), model.n_vocab))
-    return tuple(processors)
+    return (*processors, *options.repetition.processors(model))
 
 
 def _biases(pairs: tuple[str, ...]) -> dict[int, float]:

@@ -55,6 +55,31 @@ def run(
     logit_bias: list[str] = typer.Option(
         [], "--logit-bias", metavar="ID=B", help="Add B to a token's logit; -100 forbids it."
     ),
+    repeat_penalty: float = typer.Option(
+        1.0, "--repeat-penalty", help="Make recent tokens less likely; 1 is off."
+    ),
+    repeat_last_n: int = typer.Option(
+        64, "--repeat-last-n", metavar="N", help="How many tokens that looks back on; -1: all."
+    ),
+    presence_penalty: float = typer.Option(
+        0.0, "--presence-penalty", help="Less of what the answer has said; -2 to 2, 0 is off."
+    ),
+    frequency_penalty: float = typer.Option(
+        0.0, "--frequency-penalty", help="The same for every time it was said."
+    ),
+    dry_multiplier: float = typer.Option(
+        0.0, "--dry-multiplier", help="DRY against repeated sequences; 0 is off, 0.8 usual."
+    ),
+    dry_base: float = typer.Option(1.75, "--dry-base", help="How fast DRY grows with length."),
+    dry_allowed_length: int = typer.Option(
+        2, "--dry-allowed-length", metavar="N", help="DRY begins at sequences of so many tokens."
+    ),
+    dry_last_n: int = typer.Option(
+        -1, "--dry-last-n", metavar="N", help="How many tokens DRY looks back on; -1: all."
+    ),
+    dry_breaker: list[str] = typer.Option(
+        [], "--dry-breaker", metavar="TEXT", help="Ends DRY's sequences; repeatable."
+    ),
     max_tokens: int | None = typer.Option(None, "--max-tokens", help="Stop after so many."),
     stop: list[str] = typer.Option([], "--stop", help="Stop before this text; repeatable."),
     ctx: int | None = typer.Option(None, "--ctx", help="Positions of the context."),
@@ -74,7 +99,19 @@ def run(
 ) -> None:
     """Answer one prompt on stdout."""
     from gemmtp.cli import oneshot
+    from gemmtp.cli.repetition import Repetition
+    from gemmtp.engine.penalties import PenaltyParameters
 
+    penalties = PenaltyParameters(
+        repeat_penalty,
+        repeat_last_n,
+        presence_penalty,
+        frequency_penalty,
+        dry_multiplier,
+        dry_base,
+        dry_allowed_length,
+        dry_last_n,
+    )
     oneshot.answer(
         oneshot.Options(
             model=model,
@@ -93,6 +130,7 @@ def run(
             min_p=min_p,
             seed=seed,
             logit_bias=tuple(logit_bias),
+            repetition=Repetition(penalties, tuple(dry_breaker)),
             max_tokens=max_tokens,
             stop=tuple(stop),
             ctx=ctx,
