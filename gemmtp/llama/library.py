@@ -137,3 +137,22 @@ def nextn() -> ModuleType:
             raise EngineError(f"This build of llama.cpp lacks {name}.")
     module: ModuleType = ext
     return module
+
+
+@functools.cache
+def mtmd() -> ModuleType:
+    """``llama_cpp.mtmd_cpp``: llama.cpp's encoders of images; loaded when an image comes.
+
+    Raises :class:`~gemmtp.errors.EngineError` when this build of llama.cpp comes without them.
+    """
+    api()
+    try:
+        from llama_cpp import mtmd_cpp as c
+    except (ImportError, AttributeError, OSError, RuntimeError) as error:
+        raise EngineError(
+            "This build of llama.cpp comes without mtmd, which images need.",
+            f"Install it with: pip install --force-reinstall llama-cpp-python=={VERSION}",
+        ) from error
+    c.mtmd_log_set(_callback(), ctypes.c_void_p(0))
+    module: ModuleType = c
+    return module

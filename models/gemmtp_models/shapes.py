@@ -86,11 +86,8 @@ class Shape:
 
     @property
     def images_see_all(self) -> bool:
-        """Whether image tokens attend to each other both ways; E2B and E4B read them causally.
-
-        llama.cpp tells them by their width (``llama-model.cpp``, ``mtmd.cpp``).
-        """
-        return self.width not in (1536, 2560)
+        """Whether image tokens attend to each other both ways."""
+        return images_see_all(self.width)
 
     def head(self, layer: int) -> int:
         """Length of one head of ``layer``."""
@@ -100,6 +97,14 @@ class Shape:
     def nbytes(self) -> int:
         """All weights in bytes."""
         return sum(weight.nbytes for weight in self.weights)
+
+
+def images_see_all(width: int) -> bool:
+    """Whether image tokens of a target attend to each other both ways; E2B and E4B are causal.
+
+    llama.cpp tells them by their width (``llama-model.cpp``, ``mtmd.cpp``).
+    """
+    return width not in (1536, 2560)
 
 
 def shape_of(header: Header, geometry: Geometry) -> Shape:

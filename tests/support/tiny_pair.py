@@ -114,7 +114,7 @@ def tokens(size: int) -> list[str]:
     return (known + [f"<unused{index}>" for index in range(size)])[:size]
 
 
-def _token_types(size: int) -> list[int]:
+def token_types(size: int) -> list[int]:
     counts = ((_CONTROL, len(_SPECIAL)), (_USER_DEFINED, len(_CHANNEL)), (_BYTE, 256))
     kinds = [kind for kind, count in counts for _ in range(count)]
     return (kinds + [_NORMAL] * size)[:size]
@@ -147,7 +147,7 @@ def _metadata(model: TinyModel) -> dict[str, object]:
         "tokenizer.ggml.model": "gemma4",
         "tokenizer.ggml.tokens": tokens(model.vocabulary),
         "tokenizer.ggml.scores": [-1000.0] * model.vocabulary,
-        "tokenizer.ggml.token_type": _token_types(model.vocabulary),
+        "tokenizer.ggml.token_type": token_types(model.vocabulary),
         "tokenizer.ggml.merges": list(_MERGES),
         "tokenizer.ggml.bos_token_id": 2,
         "tokenizer.ggml.eos_token_id": 1,
