@@ -51,8 +51,8 @@ class Fitted:
 
     @property
     def projector_on_gpu(self) -> bool:
-        """Whether the projector is to be put on the GPU."""
-        return self.placed.wish.projector_on_gpu
+        """Whether the projector is to be put on a GPU, which has to be there."""
+        return self.placed.wish.projector_on_gpu and any(d.gpu for d in self.placed.devices)
 
     @property
     def vision(self) -> str | None:
@@ -69,10 +69,15 @@ def fitted(
     devices: Sequence[Device] | None = None,
     projector: Projector | None = None,
     image_tokens: int = 0,
+    projector_on_gpu: bool = True,
 ) -> Fitted:
     """The settings, or what comes nearest to them and fits; what was given up is said on stderr.
 
-    ``image_tokens`` is the most that an image may take, 0 for a run without images.
+    ``image_tokens`` is the most that an image may take, 0 for a run without images. With it the
+    projector has its place in the plan, loaded or not, and the context's batch holds a whole image:
+    a chat of a set with a projector is planned so from its start. ``projector_on_gpu`` false puts
+    it into RAM; a wish in ``fixed`` ("projector") is not given up.
+
     Raises :class:`~gemmtp.errors.DoesNotFitError` with the nearest settings that would fit.
     """
     models = rehearsal.models_of(name, files, projector)
@@ -87,6 +92,7 @@ def fitted(
         gpu_layers=load.gpu_layers,
         repack=load.repack,
         image_tokens=0 if projector is None else image_tokens,
+        projector_on_gpu=projector_on_gpu,
     )
     if devices is None:
         devices = rehearsal.machine()

@@ -132,18 +132,19 @@ def read_picture(data: bytes, name: str, frame: Frame | None = None) -> Picture:
     return Picture(pixels, name, width, height, digest.digest(), tokens)
 
 
-def picture_of_file(path: Path, frame: Frame | None = None) -> Picture:
-    """The picture in a file; raises as :func:`read_picture` does."""
+def image_bytes(source: Path | BinaryIO) -> bytes:
+    """What a file or a stream holds, one byte beyond what :func:`read_picture` takes at most.
+
+    Raises :class:`~gemmtp.errors.UsageError` when the file cannot be read.
+    """
+    if not isinstance(source, Path):
+        return source.read(MAX_FILE_BYTES + 1)
     try:
-        with path.expanduser().open("rb") as file:
-            return picture_of_stream(file, path.name or str(path), frame)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
-
-
-def picture_of_stream(stream: BinaryIO, name: str, frame: Frame | None = None) -> Picture:
-    """The picture that a stream holds, read to its end; raises as :func:`read_picture` does."""
-    return read_picture(stream.read(MAX_FILE_BYTES + 1), name, frame)
+        with source.expanduser().open("rb") as file:
+            return file.read(MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"{source} cannot be read: {reason}.") from error
 
 
 def picture_of_part(part: ImagePart, name: str, frame: Frame | None = None) -> Picture:

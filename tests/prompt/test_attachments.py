@@ -18,7 +18,7 @@ from PIL import Image
 
 from gemmtp.errors import UsageError
 from gemmtp.prompt import attachments
-from gemmtp.prompt.attachments import Frame, data_url, picture_of_part, read_picture
+from gemmtp.prompt.attachments import Frame, data_url, image_bytes, picture_of_part, read_picture
 from gemmtp.prompt.conversation import Image as ImagePart
 from gemmtp_models.memory_projector import IMAGE_BUDGETS
 from tests.support.pictures import noise, png, saved
@@ -165,21 +165,21 @@ def test_a_cut_file_is_called_damaged(kind: str) -> None:
 def test_the_extension_does_not_matter(tmp_path: Path) -> None:
     path = tmp_path / "really-a-jpeg.png"
     path.write_bytes(saved(noise(40, 30), "JPEG"))
-    assert attachments.picture_of_file(path).width == 40
+    assert read_picture(image_bytes(path), path.name).width == 40
 
 
 def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot be read: No such file"):
-        attachments.picture_of_file(tmp_path / "missing.png")
+        image_bytes(tmp_path / "missing.png")
     with pytest.raises(UsageError, match=r"cannot be read: Is a directory"):
-        attachments.picture_of_file(tmp_path)
+        image_bytes(tmp_path)
 
 
 def test_no_more_than_the_limit_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attachments, "MAX_FILE_BYTES", 1000)
     endless = io.BytesIO(png() + bytes(10_000))
     with pytest.raises(UsageError, match=r"^big holds more than 1,000 bytes\.$"):
-        attachments.picture_of_stream(endless, "big")
+        read_picture(image_bytes(endless), "big")
     assert endless.tell() == 1001
 
 

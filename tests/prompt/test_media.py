@@ -192,7 +192,7 @@ def test_places_and_pictures_have_to_be_as_many(tokens: list[int]) -> None:
 
 
 def test_a_vocabulary_without_images_says_so() -> None:
-    with pytest.raises(UnsupportedModelError, match="has no <.image.>"):
+    with pytest.raises(UnsupportedModelError, match=r"has no <.image.>"):
         ImageMarkers.of(lambda text: None)
 
 
