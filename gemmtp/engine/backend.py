@@ -17,6 +17,8 @@ from gemmtp.errors import EngineError
 
 Floats = NDArray[np.float32]
 Tokens = NDArray[np.int32]
+WindowState = NDArray[np.uint8]
+"""What the layers with a sliding window hold of one slot, in the target's own format."""
 
 
 class Row(NamedTuple):
@@ -76,10 +78,10 @@ class Target(Protocol):
     def held(self, slot: int) -> range:
         """The positions every layer still holds; shorter than the text once the window moved."""
 
-    def checkpoint(self, slot: int) -> bytes:
-        """The sliding-window part of the slot's cache."""
+    def checkpoint(self, slot: int) -> WindowState:
+        """The sliding-window part of the slot's cache, a copy."""
 
-    def restore(self, slot: int, checkpoint: bytes) -> None:
+    def restore(self, slot: int, checkpoint: WindowState) -> None:
         """Bring a :meth:`checkpoint` back; later positions must have been removed."""
 
 
@@ -104,7 +106,9 @@ class FakeTarget:
     """A target whose next-token logits are a pseudo-random function of all tokens before.
 
     Any mistake in positions, rollback or prefix reuse changes the text, because every cell's token
-    enters the logits. Hidden rows carry the same fingerprint, which :class:`FakeDrafter` reads.
+    enters the logits. With a ``window`` a row also looks at that many cells of a second, sliding
+    cache, and a hole in it changes the text, too. Hidden rows say how many cells there are, which
+    :class:`FakeDrafter` checks.
     """
 
     def __init__(
@@ -131,6 +135,7 @@ class FakeTarget:
         """The number of rows of every decode of media so far."""
         self._cells: list[list[int]] = [[] for _ in range(n_slots)]
         self._first = [0] * n_slots
+        """The oldest position of the sliding cache, or the end of the cells when it is empty."""
         self._logits: list[Floats] = []
         self._hidden: list[Floats] = []
 
@@ -155,7 +160,7 @@ class FakeTarget:
                 raise EngineError(f"Position {row.position} decoded, {len(cells)} expected.")
             cells.append(row.token)
             if row.output:
-                self._logits.append(self.next_logits(cells))
+                self._logits.append(self.next_logits(self._seen(row.slot)))
                 self._hidden.append(np.full(self.n_embd, float(len(cells)), np.float32))
         self._forget()
 
@@ -175,6 +180,12 @@ class FakeTarget:
             cells.append(-1 - (hash((i * (not causal), seen.tobytes())) & (2**31 - 1)))
         self._forget()
 
+    def _seen(self, slot: int) -> list[int]:
+        """The slot's cells as the newest row sees them, with a mark where its window has a hole."""
+        cells, first = self._cells[slot], self._first[slot]
+        begin = max(0, len(cells) - self.window) if self.window else 0
+        return cells if first <= begin else [*cells, _HOLE, first]
+
     def _forget(self) -> None:
         """Let the window move on, as far as a cache of the window and one batch has to."""
         for slot, cells in enumerate(self._cells):
@@ -190,25 +201,33 @@ class FakeTarget:
 
     def remove(self, slot: int, from_position: int) -> None:
         del self._cells[slot][from_position:]
-        if not self._cells[slot]:
-            self._first[slot] = 0
+        self._first[slot] = min(self._first[slot], len(self._cells[slot]))
 
     def copy(self, source: int, target: int) -> None:
         self._cells[target] = list(self._cells[source])
         self._first[target] = self._first[source]
 
     def held(self, slot: int) -> range:
-        return range(self._first[slot], len(self._cells[slot]))
+        first, stop = self._first[slot], len(self._cells[slot])
+        return range(first, stop) if first < stop else range(0)
 
-    def checkpoint(self, slot: int) -> bytes:
-        return f"{self._first[slot]}".encode()
+    def checkpoint(self, slot: int) -> WindowState:
+        cells = self._cells[slot]
+        first = max(self._first[slot], len(cells) - self.window)
+        return np.array([first, *cells[first:]], np.int64).view(np.uint8)
 
-    def restore(self, slot: int, checkpoint: bytes) -> None:
-        self._first[slot] = int(checkpoint)
+    def restore(self, slot: int, checkpoint: WindowState) -> None:
+        first, *window = checkpoint.view(np.int64).tolist()
+        if self._cells[slot][first:] != window:
+            raise EngineError("The checkpoint belongs to another text or position.")
+        self._first[slot] = first
 
     def tokens(self, slot: int) -> tuple[int, ...]:
         """The tokens in the slot's cells, for assertions."""
         return tuple(self._cells[slot])
+
+
+_HOLE = -(1 << 40)
 
 
 class FakeDrafter:

@@ -22,9 +22,11 @@ from typing import Literal
 import numpy as np
 
 from gemmtp.engine.backend import Floats, Row, Target
+from gemmtp.engine.checkpoints import Checkpoints
 from gemmtp.engine.depth import DepthChooser, FixedDepth
 from gemmtp.engine.drafting import Draft, DraftSource, Want
 from gemmtp.engine.media import Media, check_media, decode_next, tokens_ahead
+from gemmtp.engine.pace import Pace
 from gemmtp.engine.processors import Processor
 from gemmtp.engine.sampling import SamplingParameters, fresh_seed
 from gemmtp.engine.slot import Slot, common_prefix
@@ -110,6 +112,10 @@ class _Run:
     depth: DepthChooser
     processors: tuple[Processor, ...]
     statistics: Statistics
+    marks: list[int]
+    """Where checkpoints are still to be taken, ascending."""
+    ahead: bool
+    """Whether the prompt is only read, for another that begins with it."""
     draft: Draft = field(default_factory=Draft)
     ended: bool = False
 
@@ -139,6 +145,9 @@ class Engine:
         self.target, self.drafting = target, drafting
         self.depth = depth or FixedDepth(0)
         self._check_outputs(self.depth)
+        self.checkpoints = Checkpoints()
+        """Of the sliding window; none are taken without a budget."""
+        self._pace = Pace(target.max_rows)
         self._slots = [Slot(i) for i in range(target.n_slots)]
         self._runs: dict[int, _Run] = {}
 
@@ -151,6 +160,9 @@ class Engine:
         absurd limits or misplaced media, and :class:`~gemmtp.errors.EngineError` when every slot
         is busy.
         """
+        return self._submit(request, ahead=False)
+
+    def _submit(self, request: Request, ahead: bool) -> int:
         self._check(request)
         free = [slot for slot in self._slots if slot.index not in self._runs]
         if not free:
@@ -160,7 +172,9 @@ class Engine:
         seed = fresh_seed() if seed is None else seed
         rule = request.rule if self.drafting.reason is None else "compare"
         statistics = Statistics(rule=rule, seed=seed)
-        statistics.cached = slot.begin(request.prompt, self.target, request.media)
+        prompt, media, points = request.prompt, request.media, self.checkpoints
+        statistics.cached_because = slot.begin(prompt, self.target, media, points)
+        statistics.cached = slot.held
         run = _Run(
             request,
             slot,
@@ -168,6 +182,8 @@ class Engine:
             request.depth or self.depth,
             tuple(processor.fork() for processor in request.processors),
             statistics,
+            [] if ahead or not self.target.window else points.marks(slot.held, prompt, media),
+            ahead,
         )
         self._runs[slot.index] = run
         return slot.index
@@ -186,7 +202,10 @@ class Engine:
         chunks = self._chunks(filling, self.target.max_rows - len(rows))
         rows += [row for run, n in chunks for row in _prompt_rows(run, n)]
         if rows:
+            began = time.perf_counter()
             self.target.decode(rows)
+            if not deciding:
+                self._pace.observe(len(rows), time.perf_counter() - began)
         output = 0
         for run in deciding:
             events += self._verified(run, output)
@@ -218,6 +237,20 @@ class Engine:
             else:
                 self.stop(index, seen)
 
+    def read(self, request: Request) -> Iterator[Prefill]:
+        """Read the prompt of ``request`` ahead, so that one that begins with it starts at once.
+
+        The caller may stop at any event; what is read stays. Raises as :meth:`generate` does.
+        """
+        if self._runs:
+            raise EngineError("Other requests are at work; use submit() and step().")
+        try:
+            self._submit(request, ahead=True)
+            while self._runs:
+                yield from (event for event in self.step() if isinstance(event, Prefill))
+        finally:
+            self.stop_all()
+
     def stop(self, index: int, length: int | None = None) -> Statistics | None:
         """Free a slot, whatever a step left undone; its text is cut to its first ``length`` tokens.
 
@@ -226,10 +259,12 @@ class Engine:
         """
         run = self._runs.pop(index, None)
         slot = self._slots[index]
-        length = len(slot.text) if length is None else length
-        if run is not None:
-            run.statistics.generated = length - len(run.request.prompt)
-        slot.cut(length, self.target)
+        if length is None:
+            slot.cut(len(slot.text) + 1, self.target)
+        else:
+            slot.cut(length, self.target)
+            if run is not None:
+                run.statistics.generated = length - len(run.request.prompt)
         return None if run is None else run.statistics
 
     def stop_all(self) -> None:
@@ -293,7 +328,14 @@ class Engine:
         )
 
     def _read_media(self, filling: Sequence[_Run]) -> list[Event]:
-        """Decode at most one image or sound, so that other answers wait for no more than that."""
+        """Take the checkpoints that are due, and decode at most one image or sound.
+
+        Other answers wait for no more than that.
+        """
+        for run in filling:
+            if run.marks and run.marks[0] == run.slot.held:
+                self.checkpoints.take(run.slot.index, run.slot.held, self.target)
+                del run.marks[0]
         for run in filling:
             slot, prompt, media = run.slot, run.request.prompt, run.request.media
             if not tokens_ahead(slot.held, media, len(prompt)):
@@ -306,9 +348,11 @@ class Engine:
     def _chunks(self, filling: Sequence[_Run], room: int) -> list[tuple[_Run, int]]:
         """How many prompt tokens each newcomer decodes in this step, first come first served."""
         chunks = []
+        room = min(room, self._pace.rows)
         for run in filling:
-            prompt, media = run.request.prompt, run.request.media
-            n = min(tokens_ahead(run.slot.held, media, len(prompt)), room)
+            held, stop = run.slot.held, next(iter(run.marks), len(run.request.prompt))
+            # A mark behind the image that was just read is due in the next step.
+            n = min(tokens_ahead(held, run.request.media, stop), stop - held, room)
             if n:
                 chunks.append((run, n))
                 room -= n
@@ -339,7 +383,7 @@ class Engine:
         slot.held += n
         run.statistics.evaluated += n
         events: list[Event] = [Prefill(slot.index, slot.held, len(run.request.prompt))]
-        if not run.filling:
+        if not run.filling and not run.ahead:
             slot.last_hidden = np.array(self.target.hidden(output))[np.newaxis]
             (token,) = self._emit(run, output, Draft())
             run.statistics.generated += 1
@@ -360,6 +404,8 @@ class Engine:
             return None
         if run.ended:
             return "stop"
+        if run.ahead:
+            return "length"
         if run.request.max_tokens is not None and (
             run.statistics.generated >= run.request.max_tokens
         ):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gemmtp.engine.backend import Floats, Target
+from gemmtp.engine.checkpoints import Checkpoint, Checkpoints
 from gemmtp.engine.media import Media, whole
 
 
@@ -34,21 +35,46 @@ class Slot:
         hidden: Floats = self.last_hidden[-1]
         return hidden
 
-    def begin(self, prompt: Sequence[int], target: Target, media: Sequence[Media] = ()) -> int:
-        """Make ``prompt`` the text, keeping what the cache holds of it; return how many tokens.
+    def begin(
+        self,
+        prompt: Sequence[int],
+        target: Target,
+        media: Sequence[Media],
+        checkpoints: Checkpoints,
+    ) -> str:
+        """Make ``prompt`` the text and keep what the cache holds of it; return why so much.
 
         At least the last token is left to be decoded, since its logits are needed. Where the
-        sliding window no longer reaches back from the cut, everything is forgotten: the layers
-        with a window would attend to a hole.
+        sliding window no longer reaches back from the cut, the last checkpoint before it is
+        restored; without one everything is forgotten, since the layers with a window would attend
+        to a hole.
         """
-        kept = min(common_prefix(self.text[: self.held], prompt), len(prompt) - 1)
-        kept = whole(kept, media)
-        if kept < self.held and target.held(self.index).start > max(0, kept - target.window + 1):
-            kept = 0
-        target.remove(self.index, kept)
+        shared = common_prefix(self.text[: self.held], prompt)
+        kept = whole(min(shared, len(prompt) - 1), media)
+        because = "same beginning" if kept else "another beginning" if self.held else "empty cache"
+        checkpoint = None
+        if kept and not self._reaches_back(kept, target):
+            checkpoint = checkpoints.last(self.index, kept)
+            kept = checkpoint.position if checkpoint else 0
+            because = f"checkpoint at {kept}" if checkpoint else "window rolled over, no checkpoint"
+        checkpoints.drop(self.index, kept)
+        self._go_back(kept, checkpoint, target)
         self.text = list(prompt)
-        self.held = kept
-        return kept
+        return because
+
+    def _reaches_back(self, position: int, target: Target) -> bool:
+        """Whether the window still holds what a row at ``position`` looks at."""
+        held = target.held(self.index)
+        needed = max(0, position - target.window + 1)
+        return not target.window or (held.start <= needed and held.stop >= position)
+
+    def _go_back(self, position: int, checkpoint: Checkpoint | None, target: Target) -> None:
+        # While the window is being restored nothing counts as held: Ctrl-C may come in between.
+        self.held = position if checkpoint is None else 0
+        target.remove(self.index, position)
+        if checkpoint is not None:
+            target.restore(self.index, checkpoint.state)
+            self.held = position
 
     def cut(self, length: int, target: Target) -> None:
         """Keep the first ``length`` tokens of the text and the cells of all but the newest.

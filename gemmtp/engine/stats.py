@@ -23,6 +23,8 @@ class Statistics:
     """Prompt tokens whose KV cells were reused."""
     evaluated: int = 0
     """Prompt tokens decoded for this request."""
+    cached_because: str = ""
+    """Why so many were reused and no more."""
     generated: int = 0
     """Emitted tokens, the token that ended the text included."""
     rounds: int = 0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gemmtp.engine.backend import Floats, Row
+from gemmtp.engine.backend import Floats, Row, WindowState
 from gemmtp.errors import EngineError, UsageError
 from gemmtp.llama.batch import Batch
 from gemmtp.llama.context import Context, ContextOptions
@@ -102,21 +102,20 @@ class TargetContext(Context):
         last = c.llama_memory_seq_pos_max(self._memory, slot)
         return range(max(first, 0), last + 1)
 
-    def checkpoint(self, slot: int) -> bytes:
+    def checkpoint(self, slot: int) -> WindowState:
         c = api()
         size = c.llama_state_seq_get_size_ext(self.handle, slot, _SWA_ONLY)
-        data = np.zeros(size, np.uint8)
+        data = np.empty(size, np.uint8)
         pointer = data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
         written = c.llama_state_seq_get_data_ext(self.handle, pointer, size, slot, _SWA_ONLY)
         if written != size:
             raise EngineError("llama.cpp could not save the sliding window.")
-        return data.tobytes()
+        return data
 
-    def restore(self, slot: int, checkpoint: bytes) -> None:
-        data = np.frombuffer(checkpoint, np.uint8)
-        pointer = data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
-        c = api()
-        if not c.llama_state_seq_set_data_ext(self.handle, pointer, len(data), slot, _SWA_ONLY):
+    def restore(self, slot: int, checkpoint: WindowState) -> None:
+        pointer = checkpoint.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+        c, n = api(), len(checkpoint)
+        if not c.llama_state_seq_set_data_ext(self.handle, pointer, n, slot, _SWA_ONLY):
             raise EngineError("llama.cpp could not restore the sliding window.")
 
 
