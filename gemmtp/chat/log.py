@@ -34,9 +34,11 @@ class Log:
         flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT | os.O_EXCL if create else 0)
         self.path = path
         self.trouble: str | None = None
-        self._waiting = b""
         self._handle: int | None = _locked(path, flags)
-        self._repair(self._handle)
+        end = _whole(self._handle, os.fstat(self._handle).st_size)
+        # Where the last record ends, and what follows it: one value, so that no signal comes
+        # between the two.
+        self._state = end, b""
 
     def append(self, record: Json, *, sync: bool = False) -> None:
         """Write ``record`` as one line; ``sync`` waits until the disk has it.
@@ -46,12 +48,19 @@ class Log:
         """
         # A lone surrogate becomes the escape that JSON has for it.
         line = json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n"
-        self._waiting += line.encode("utf-8", "backslashreplace")
+        end, waiting = self._state
+        self._state = end, waiting = end, waiting + line.encode("utf-8", "backslashreplace")
         if self._handle is None:
             return
         try:
-            _write(self._handle, self._waiting)
-            self._waiting, self.trouble = b"", None
+            # What lies behind the end is half a record, or one whose writing was interrupted.
+            if os.fstat(self._handle).st_size != end:
+                os.ftruncate(self._handle, end)
+            rest = memoryview(waiting)
+            while rest:
+                rest = rest[os.write(self._handle, rest) :]
+            self._state = end + len(waiting), b""
+            self.trouble = None
             if sync:
                 os.fsync(self._handle)
         except OSError as error:
@@ -63,24 +72,18 @@ class Log:
             os.close(self._handle)
             self._handle = None
 
-    @staticmethod
-    def _repair(handle: int) -> None:
-        """Cut off the rest of a record that was being written when its writer ended."""
-        size = os.fstat(handle).st_size
-        whole = _whole(handle, size)
-        if whole < size:
-            os.ftruncate(handle, whole)
 
-
-def read(path: Path) -> Iterator[Json]:
+def read(path: Path, *, without: str | None = None) -> Iterator[Json]:
     """The records of a log, without a torn last one and without lines that are no object.
 
-    Raises OSError.
+    Those of the type ``without`` are passed over unread. Raises OSError.
     """
+    skipped = f'{{"type":"{without}"'.encode()
     for line in lines(path):
-        record = parsed(line)
-        if record is not None:
-            yield record
+        if without is None or not line.startswith(skipped):
+            record = parsed(line)
+            if record is not None:
+                yield record
 
 
 def lines(path: Path) -> Iterator[bytes]:
@@ -125,15 +128,3 @@ def _whole(handle: int, size: int) -> int:
             return start + found + 1
         end = start
     return 0
-
-
-def _write(handle: int, data: bytes) -> None:
-    """All of ``data`` at the end, or none of it; raises OSError."""
-    size = os.fstat(handle).st_size
-    try:
-        done = 0
-        while done < len(data):
-            done += os.write(handle, data[done:])
-    except BaseException:
-        os.ftruncate(handle, size)
-        raise

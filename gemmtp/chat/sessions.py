@@ -239,15 +239,15 @@ class Session:
             self._log.append(record, sync=sync)
 
 
-def load(name: str) -> Replay:
-    """The conversation of a session, which may be open elsewhere.
+def load(name: str, *, words: bool = True) -> Replay:
+    """The conversation of a session, which may be open elsewhere; without ``words`` no answers.
 
     Raises :class:`SessionNotFoundError`, and :class:`~gemmtp.errors.GemmtpError` for what a newer
     program wrote or what cannot be read.
     """
     name = names.checked(name)
     try:
-        records = list(log.read(shelf.path_of(name)))
+        records = list(log.read(shelf.path_of(name), without=None if words else "words"))
     except FileNotFoundError:
         raise shelf.not_found(name) from None
     except OSError as error:

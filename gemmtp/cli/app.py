@@ -36,15 +36,17 @@ COMMANDS = {
     "verify": Command("Hash every file of the sets and check their pairs again."),
     "plan": Command("Say what a set needs, what fits, and what to give up when it does not."),
     "quantize": Command("Turn a checkpoint and its assistant into one matched set."),
+    "sessions": Command("List, show, rename, remove and export conversations."),
     "doctor": Command("Check the installation and the machine."),
 }
 """In the order of ``--help``; a command's module has its name and is imported late."""
 
 
-def function_of(name: str) -> Callable[..., None]:
-    """The function of a command, imported now."""
+def function_of(name: str) -> Callable[..., None] | typer.Typer:
+    """The function of a command, or the group of commands, imported now."""
     module = importlib.import_module(f"gemmtp.cli.{name}")
-    function: Callable[..., None] = getattr(module, COMMANDS[name].function or name)
+    function: Callable[..., None] | typer.Typer
+    function = getattr(module, COMMANDS[name].function or name)
     return function
 
 
@@ -57,12 +59,15 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
+        function = function_of(cmd_name)
+        if isinstance(function, typer.Typer):
+            return get_command(function)
         alone = typer.Typer(
             rich_markup_mode=None,
             add_completion=False,
             context_settings={"help_option_names": ["-h", "--help"]},
         )
-        alone.command(cmd_name)(function_of(cmd_name))
+        alone.command(cmd_name)(function)
         return get_command(alone)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

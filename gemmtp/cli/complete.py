@@ -25,3 +25,10 @@ def available_names(incomplete: str) -> list[str]:
         found = list(catalogue.entries())
     every = dict.fromkeys([*installed_names(""), *sorted(found)])
     return [name for name in every if name.startswith(incomplete)]
+
+
+def session_names(incomplete: str) -> list[str]:
+    """The sessions, the one used last first."""
+    from gemmtp.chat import shelf
+
+    return [name for name in shelf.by_use() if name.startswith(incomplete)]

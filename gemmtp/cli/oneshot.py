@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from gemmtp import settings
+from gemmtp.chat.sessions import Session
 from gemmtp.cli import structured
+from gemmtp.cli.decoding import decode
 from gemmtp.cli.fitting import fitted, opened
-from gemmtp.cli.output import Outcome, Output, output_of, start_line
+from gemmtp.cli.output import output_of, start_line
 from gemmtp.cli.progress import loading
 from gemmtp.cli.pull import ensure
 from gemmtp.cli.repetition import Repetition
+from gemmtp.cli.session import Wanted, answered, open_session
 from gemmtp.engine.adaptive import AdaptiveDepth
 from gemmtp.engine.depth import DepthChooser, FixedDepth, HeuristicDepth
-from gemmtp.engine.engine import Finished, Prefill, Request, Token
+from gemmtp.engine.engine import Request
 from gemmtp.engine.processors import LogitBias, Processor, SuppressTokens
 from gemmtp.engine.sampling import SamplingParameters
 from gemmtp.engine.verify import RULES, Rule
@@ -25,7 +28,7 @@ from gemmtp.errors import UsageError
 from gemmtp.llama import library
 from gemmtp.llama.context import ContextOptions, KvType
 from gemmtp.llama.model import LoadOptions, Model
-from gemmtp.llama.pair import CheckedPair, Pair, check_files
+from gemmtp.llama.pair import CheckedPair, check_files
 from gemmtp.prompt import source
 from gemmtp.prompt.channels import Markers, stop_in_answer
 from gemmtp.prompt.conversation import Conversation, Message
@@ -80,6 +83,7 @@ class Options:
     tools: Path | None = None
     schema: str | None = None
     grammar: Path | None = None
+    session: Wanted = field(default_factory=Wanted)
 
 
 def answer(options: Options) -> None:
@@ -87,6 +91,8 @@ def answer(options: Options) -> None:
 
     Raises :class:`~gemmtp.errors.GemmtpError` for everything the user should know about.
     """
+    if options.raw and options.session.named:
+        raise UsageError("--raw continues a text; a session is a conversation.")
     ensure(options.model, options.pull)
     files = find(options.model, settings.data_dir())
     if options.drafter is not None:
@@ -102,15 +108,19 @@ def answer(options: Options) -> None:
     shape = structured.asked(options)
     text = _words(options, checked, plan.context.n_ctx)
     with (
+        open_session(options.session, options.model, files, chat=False) as session,
         library.log.shown(_to_stderr if options.verbose else None),
         loading(files.name) as progress,
         opened(plan, depth, progress) as (pair, plan),
     ):
         progress.close()
-        output = output_of(options, files, pair.model)
+        output = output_of(options, files, pair.model, session)
         output.start(start_line(files.name, pair, plan, depth))
-        request = _request(options, files, checked, pair.model, text, sampling, shape)
-        _decode(pair, request, output)
+        request = _request(options, files, checked, pair.model, text, sampling, shape, session)
+        if options.system and options.system != session.replay.system:
+            session.record_system(options.system)
+        session.record_user(Message.of("user", text))
+        decode(pair, request, output, session)
 
 
 def _to_stderr(line: str) -> None:
@@ -236,12 +246,13 @@ def _request(
     text: str,
     sampling: SamplingParameters,
     shape: structured.Shape,
+    session: Session,
 ) -> Request:
     if options.raw:
         prompt = model.tokenize(text, special=True, bos=True)
     else:
-        messages = [Message.of("user", text)]
-        if system := options.system or files.system:
+        messages = [*answered(session), Message.of("user", text)]
+        if system := options.system or session.replay.system or files.system:
             messages.insert(0, Message.of("system", system))
         template, note = chosen_template(files.chat_template or checked.target.chat_template)
         if note:
@@ -296,20 +307,3 @@ def _biases(pairs: tuple[str, ...]) -> dict[int, float]:
         except ValueError:
             raise UsageError(f"{pair!r} is no logit bias.", "Write ID=B, as in 42=-100.") from None
     return biases
-
-
-def _decode(pair: Pair, request: Request, output: Output) -> None:
-    tokens: list[int] = []
-    for event in pair.engine.generate(request):
-        match event:
-            case Token(token=token, drafted=drafted):
-                tokens.append(token)
-                if token not in request.stop_tokens:
-                    output.token(token, drafted)
-            case Prefill(done=done, total=total):
-                output.prefill(done, total)
-            case Finished(reason=reason, statistics=statistics):
-                complete = structured.complete(request, tokens)
-                off = pair.engine.drafting.reason
-                output.finish(Outcome(reason, statistics, off, request, complete))
-                structured.raise_if_cut(complete, reason, tokens)

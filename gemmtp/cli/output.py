@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 from gemmtp.prompt.channels import ChannelStream, Markers, Piece, Written
 
 if TYPE_CHECKING:
+    from gemmtp.chat.pieces import Reason
+    from gemmtp.chat.sessions import Session
     from gemmtp.cli.fitting import Fitted
     from gemmtp.cli.oneshot import Options
     from gemmtp.engine.depth import DepthChooser
-    from gemmtp.engine.engine import FinishReason, Request
+    from gemmtp.engine.engine import Request
     from gemmtp.engine.stats import Statistics
     from gemmtp.llama.model import Model
     from gemmtp.llama.pair import Pair
@@ -51,7 +53,7 @@ class Outcome:
     ``complete`` says whether the answer is all that its grammar asks for; None without a grammar.
     """
 
-    reason: FinishReason
+    reason: Reason
     statistics: Statistics
     off: str | None
     request: Request
@@ -162,10 +164,13 @@ class JsonLines(Output):
         _line({"type": "done", **report(self._files, outcome, self._calls)})
 
 
-def output_of(options: Options, files: ModelFiles, model: Model) -> Output:
-    """The output that the options ask for."""
+def output_of(options: Options, files: ModelFiles, model: Model, session: Session) -> Output:
+    """The output that the options ask for; what it prints is recorded in ``session``."""
+    from gemmtp.chat.recording import RecordedStream
+
     kind = JsonOutput if options.json else JsonLines if options.stream_json else Output
-    stream = ChannelStream(
+    stream = RecordedStream(
+        session,
         model.token_bytes,
         Markers() if options.raw else Markers.of(model.marker),
         options.stop,

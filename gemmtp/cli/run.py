@@ -6,14 +6,14 @@ from pathlib import Path
 
 import typer
 
-from gemmtp.cli.complete import available_names
+from gemmtp.cli.complete import available_names, session_names
 
 
 def run(
-    model: str = typer.Argument(
-        ...,
-        metavar="MODEL",
-        help="A set's name or a GGUF file.",
+    model: str | None = typer.Argument(
+        None,
+        metavar="[MODEL]",
+        help="A set's name or a GGUF file; a session has its own.",
         autocompletion=available_names,
     ),
     prompt: str | None = typer.Argument(
@@ -23,6 +23,15 @@ def run(
         None, "--drafter", metavar="F", help="The drafter's GGUF, for a MODEL that is a file."
     ),
     system: str | None = typer.Option(None, "--system", help="A system message."),
+    session: str | None = typer.Option(
+        None,
+        "--session",
+        metavar="NAME",
+        help="Go on with this session, or begin it.",
+        autocompletion=session_names,
+    ),
+    resume: bool = typer.Option(False, "--continue", "-c", help="Go on with the last session."),
+    no_session: bool = typer.Option(False, "--no-session", help="Keep no record of a chat."),
     raw: bool = typer.Option(False, "--raw", help="Continue the prompt as it is, no template."),
     think: bool = typer.Option(False, "--think/--no-think", help="Let the model think first."),
     hide_thinking: bool = typer.Option(
@@ -98,8 +107,9 @@ def run(
     verbose: bool = typer.Option(False, "--verbose", "-v", help="llama.cpp's log, statistics."),
 ) -> None:
     """Answer one prompt on stdout."""
-    from gemmtp.cli import oneshot
+    from gemmtp.cli import oneshot, signals
     from gemmtp.cli.repetition import Repetition
+    from gemmtp.cli.session import Wanted, chosen
     from gemmtp.engine.penalties import PenaltyParameters
 
     penalties = PenaltyParameters(
@@ -112,38 +122,41 @@ def run(
         dry_allowed_length,
         dry_last_n,
     )
-    oneshot.answer(
-        oneshot.Options(
-            model=model,
-            prompt=prompt,
-            drafter=drafter,
-            system=system,
-            raw=raw,
-            think=think or hide_thinking,
-            hide_thinking=hide_thinking,
-            no_mtp=no_mtp,
-            draft=draft,
-            accept=accept,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            seed=seed,
-            logit_bias=tuple(logit_bias),
-            repetition=Repetition(penalties, tuple(dry_breaker)),
-            max_tokens=max_tokens,
-            stop=tuple(stop),
-            ctx=ctx,
-            kv=kv,
-            gpu_layers=gpu_layers,
-            threads=threads,
-            json=as_json,
-            stream_json=stream_json,
-            verbose=verbose,
-            pull=pull,
-            files=tuple(files),
-            tools=tools,
-            schema=schema,
-            grammar=grammar,
+    model, prompt, wanted = chosen(model, prompt, Wanted(session, resume, no_session))
+    with signals.handled():
+        oneshot.answer(
+            oneshot.Options(
+                model=model,
+                prompt=prompt,
+                drafter=drafter,
+                system=system,
+                raw=raw,
+                think=think or hide_thinking,
+                hide_thinking=hide_thinking,
+                no_mtp=no_mtp,
+                draft=draft,
+                accept=accept,
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                min_p=min_p,
+                seed=seed,
+                logit_bias=tuple(logit_bias),
+                repetition=Repetition(penalties, tuple(dry_breaker)),
+                max_tokens=max_tokens,
+                stop=tuple(stop),
+                ctx=ctx,
+                kv=kv,
+                gpu_layers=gpu_layers,
+                threads=threads,
+                json=as_json,
+                stream_json=stream_json,
+                verbose=verbose,
+                pull=pull,
+                files=tuple(files),
+                tools=tools,
+                schema=schema,
+                grammar=grammar,
+                session=wanted,
+            )
         )
-    )

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 import gemmtp
 from gemmtp.cli.app import COMMANDS, function_of
@@ -74,6 +75,10 @@ def test_wrong_use_exits_with_2(cli: Cli) -> None:
 
 def test_help_says_of_a_command_what_the_command_says_of_itself() -> None:
     for name, command in COMMANDS.items():
-        said = inspect.getdoc(function_of(name))
+        function = function_of(name)
+        if isinstance(function, typer.Typer):
+            said: str | None = str(function.info.help)
+        else:
+            said = inspect.getdoc(function)
         assert said is not None
         assert command.summary == said.split("\n\n")[0].replace("\n", " "), name
