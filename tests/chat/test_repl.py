@@ -1,0 +1,389 @@
+"""A chat as somebody has it: what is printed where, what commands do, what is kept."""
+
+from __future__ import annotations
+
+import io
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image as PillowImage
+
+from gemmtp.chat.dialogue import Dialogue
+from gemmtp.chat.reader import Cancelled
+from gemmtp.chat.repl import Repl
+from gemmtp.chat.screen import Screen
+from gemmtp.chat.sessions import Origin, Session, load
+from gemmtp.chat.staging import Staging
+from gemmtp.engine.depth import FixedDepth
+from gemmtp.engine.media import Media, stand_ins
+from gemmtp.errors import UsageError
+from gemmtp.prompt.attachments import Frame
+from gemmtp.prompt.conversation import Message
+from tests.chat.echo import EchoVoice, answer_to, echo_voice
+
+CTRL_C = Cancelled("")
+
+
+@dataclass
+class Script:
+    """A reader of inputs written down before; then the user leaves."""
+
+    inputs: list[str | BaseException]
+    answers: list[str] = field(default_factory=list)
+    defaults: list[str] = field(default_factory=list)
+    questions: list[str] = field(default_factory=list)
+
+    def read(self, default: str = "") -> str:
+        self.defaults.append(default)
+        if not self.inputs:
+            raise EOFError
+        text = self.inputs.pop(0)
+        if isinstance(text, BaseException):
+            raise text
+        return text
+
+    def choose(self, question: str, choices: Mapping[str, str]) -> str:
+        self.questions.append(question)
+        return self.answers.pop(0)
+
+
+@dataclass
+class Chat:
+    """A finished chat: what stdout and stderr got, and what is left."""
+
+    out: str
+    err: str
+    repl: Repl
+    script: Script
+
+    @property
+    def messages(self) -> list[str]:
+        return [message.text for message in self.repl.dialogue.messages]
+
+
+Talk = Callable[..., Chat]
+
+
+def depth_of(word: str) -> FixedDepth:
+    if not word.isdecimal() and word != "auto":
+        raise UsageError(f"{word!r} is no draft depth.")
+    return FixedDepth(3 if word == "auto" else int(word))
+
+
+@pytest.fixture
+def talk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Talk:
+    """A chat of these inputs with a model that repeats what it hears."""
+    monkeypatch.setenv("GEMMTP_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TERM", "xterm")
+
+    def talk(
+        *inputs: str | BaseException,
+        answers: tuple[str, ...] = (),
+        voice: EchoVoice | None = None,
+        session: Session | None = None,
+        frame: Frame | None = None,
+        coloured: bool = False,
+        resume: bool = False,
+        prepare: Callable[[Repl], None] = lambda repl: None,
+    ) -> Chat:
+        out, err = io.StringIO(), io.StringIO()
+        script = Script(list(inputs), list(answers))
+        dialogue = Dialogue(voice or echo_voice())
+        session = session or Session.create(Origin("echo"))
+        screen = Screen(out, err, coloured, moving=False)
+        staging = Staging(frame, UsageError("echo has no projector.", "Take another set."))
+        repl = Repl(dialogue, session, screen, script, staging, depth_of=depth_of)
+        dialogue.overflow = repl.decide
+        if resume:
+            repl.resume()
+        prepare(repl)
+        repl.run()
+        repl.session.close()
+        return Chat(out.getvalue(), err.getvalue(), repl, script)
+
+    return talk
+
+
+def test_stdout_carries_the_answers_alone(talk: Talk) -> None:
+    chat = talk("hello there", "/help", "/set", "/stats", "/nothing", "and you", "/bye")
+    assert chat.out == f"{answer_to('hello there')}\n{answer_to('and you')}\n"
+
+
+def test_what_is_printed_moves_no_cursor(talk: Talk, tmp_path: Path) -> None:
+    chat = talk("escapes", f"/file {tmp_path}/no\x1b]0;x\x07", "/\x1b[2J", "/load \x9b1m")
+    assert "red" in chat.out
+    controls = {c for c in chat.out + chat.err if (c < " " and c != "\n") or "\x7f" <= c <= "\x9f"}
+    assert controls == set()
+    # What the model said is kept as it was said.
+    assert chat.messages[1] == answer_to("escapes")
+
+
+def test_thoughts_go_to_stderr_or_nowhere(talk: Talk) -> None:
+    thought = "They said 5 characters."
+    shown = talk("/think on", "hello")
+    assert thought in shown.err
+    assert thought not in shown.out
+    hidden = talk("/think hide", "hello")
+    assert thought not in hidden.err
+    off = talk("/think on", "/think off", "hello", "/think maybe")
+    assert thought not in off.err
+    assert "'maybe' is no way to think" in off.err
+    assert shown.out == hidden.out == off.out == answer_to("hello") + "\n"
+    assert shown.repl.dialogue.messages[1].thinking == thought
+
+
+def test_colours_change_no_character(talk: Talk) -> None:
+    import re
+
+    plain, coloured = (talk("code please", coloured=c).out for c in (False, True))
+    assert "\x1b[" not in plain
+    assert "\x1b[35mdef" in coloured
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
+
+
+def test_an_answer_stops_at_ctrl_c_and_stays(talk: Talk) -> None:
+    def press(repl: Repl) -> None:
+        words = repl.screen.words
+        count = iter(range(1000))
+
+        def printed(channel: object, text: str) -> None:
+            words(channel, text)  # type: ignore[arg-type]
+            if next(count) == 30:
+                signal.raise_signal(signal.SIGINT)
+
+        repl.screen.words = printed  # type: ignore[method-assign]
+
+    before = signal.getsignal(signal.SIGINT)
+    chat = talk("long", "and now", prepare=press)
+    assert signal.getsignal(signal.SIGINT) is before
+    part = chat.messages[1]
+    assert len(part) == 31
+    assert answer_to("long").startswith(part)
+    assert chat.out.startswith(part + "\n")
+    assert "stopped; what was said stays" in chat.err
+    assert chat.messages[2:] == ["and now", answer_to("and now")]
+    replay = load(chat.repl.session.name)
+    assert [m.text for m in replay.messages] == chat.messages
+    assert [ending.reason for ending in replay.endings] == ["interrupted", "stop"]
+
+
+def test_ctrl_c_at_a_prompt_says_how_to_leave(talk: Talk) -> None:
+    chat = talk(CTRL_C, CTRL_C, Cancelled("half a line"), "hello")
+    assert chat.err.count("Ctrl-D or /bye leaves") == 2
+    assert chat.messages == ["hello", answer_to("hello")]
+
+
+def test_undo_regen_edit_and_clear(talk: Talk) -> None:
+    assert talk("one", "two", "/undo").messages == ["one", answer_to("one")]
+    assert talk("one", "/regen").out == f"{answer_to('one')}\n" * 2
+    assert talk("one", "/edit other words").messages == ["other words", answer_to("other words")]
+    edited = talk("one", "/edit", "one more")
+    assert edited.script.defaults[2] == "one"
+    assert edited.messages == ["one more", answer_to("one more")]
+    for given_up in (CTRL_C, "", "  "):
+        assert talk("one", "/edit", given_up, "two").messages[::2] == ["one", "two"]
+    assert talk("one", "two", "/clear", "three").messages == ["three", answer_to("three")]
+    for early in ("/undo", "/regen", "/edit", "/edit words"):
+        chat = talk(early)
+        assert chat.err.startswith("gemmtp: Nothing")
+        assert chat.messages == []
+
+
+def test_what_was_said_is_kept_as_it_stands(talk: Talk) -> None:
+    chat = talk("one", "two", "/undo", "three", "/edit four", "/regen", "/system Be brief.", "five")
+    replay = load(chat.repl.session.name)
+    assert replay.messages == chat.repl.dialogue.messages
+    assert [m.text for m in replay.messages][::2] == ["one", "four", "five"]
+    assert replay.system == "Be brief."
+
+
+def test_a_chat_is_saved_and_loaded(talk: Talk) -> None:
+    first = talk("one", "/set temperature 0.5", "/think on", "/save mine", "/save mine")
+    assert "There is a session mine already" in first.err
+    chat = talk("other", "/load mine", "two", "/load mine", "/load nothing")
+    assert chat.messages[::2] == ["one", "two"]
+    assert chat.repl.dialogue.sampling.temperature == 0.5
+    assert chat.repl.thinking == "on"
+    assert "going on with mine, 1 turn" in chat.err
+    assert "That is this chat" in chat.err
+    assert "There is no session nothing" in chat.err
+    again = talk("three", session=Session.open("mine"), resume=True)
+    assert again.messages[::2] == ["one", "two", "three"]
+
+
+def test_parameters_are_listed_changed_and_checked(talk: Talk) -> None:
+    chat = talk("/set", "/set temperature 0.5", "/set top_k 7", "/set seed 5", "/set max_tokens 3")
+    dialogue = chat.repl.dialogue
+    assert (dialogue.sampling.temperature, dialogue.sampling.top_k) == (0.5, 7)
+    assert (dialogue.sampling.seed, dialogue.max_tokens) == (5, 3)
+    assert chat.err.startswith("temperature  0 ")
+    off = talk("/set seed 5", "/set seed off", "/set max_tokens 4", "/set max_tokens off")
+    assert off.repl.dialogue.sampling.seed is None
+    assert off.repl.dialogue.max_tokens is None
+    short = talk("/set max_tokens 5", "hello")
+    assert short.out == "You s\n"
+    assert "stopped at max_tokens" in short.err
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("/set temperature hot", "'hot' is no number"),
+        ("/set temperature -1", "between 0 and 100"),
+        ("/set temperature nan", "between 0 and 100"),
+        ("/set top_k 1.5", "'1.5' is no whole number"),
+        ("/set top_p 7", "above 0 and up to 1"),
+        ("/set seed -1", "A seed is a whole number"),
+        ("/set max_tokens 0", "at least 1"),
+        ("/set accept maybe", "'maybe' is no acceptance rule"),
+        ("/set draft deep", "'deep' is no draft depth"),
+        ("/set draft 99", "between 0 and 16"),
+        ("/set nothing", "no parameter 'nothing'"),
+        ("/set nothing 5", "no parameter 'nothing'"),
+        ("/mtp perhaps", "'perhaps' is no draft depth"),
+        ("/image", "/image needs a file"),
+        ("/file", "/file needs a file"),
+        ("/file nowhere.txt", "nowhere.txt cannot be read: No such file"),
+        ("/audio a.wav", "Sound is not supported yet"),
+        ("/save", "/save needs a name"),
+        ("/save a/b", "is no name for a session"),
+        ("/help nothing", "no command /nothing"),
+        ("@nowhere.txt", "There is no file 'nowhere.txt'"),
+        ("caf\udce9", "The prompt is not UTF-8: byte 0xe9"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_changes_nothing(
+    talk: Talk, line: str, message: str
+) -> None:
+    untouched = talk().repl
+    chat = talk(line)
+    assert message in chat.err
+    assert chat.err.count("\n") <= 2
+    assert chat.out == ""
+    dialogue = chat.repl.dialogue
+    assert dialogue.messages == []
+    assert dialogue.sampling == untouched.dialogue.sampling
+    assert dialogue.max_tokens is None
+    assert chat.repl.draft == "auto"
+
+
+def test_an_unknown_command_names_the_nearest(talk: Talk) -> None:
+    assert "There is no command /sttas.\nhint: Did you mean /stats?" in talk("/sttas").err
+    assert "/help lists the commands" in talk("/xyzzy").err
+
+
+def test_a_path_or_a_comment_is_no_command(talk: Talk, tmp_path: Path) -> None:
+    assert talk("/etc/hosts is what?").messages[0] == "/etc/hosts is what?"
+    assert talk("/* a comment */").messages[0] == "/* a comment */"
+    assert talk("/").messages[0] == "/"
+    assert talk('"""/help"""').messages[0] == "/help"
+
+
+def test_drafting_is_switched_and_said(talk: Talk) -> None:
+    voice = echo_voice()
+    chat = talk("/mtp off", "hello", "/mtp 2", "hello", "/mtp", "/stats", voice=voice)
+    assert "drafting off: depth 0" in chat.err
+    first, second = chat.repl.tally.turns
+    assert first.statistics.drafted == 0
+    assert second.statistics.rounds_at.keys() >= {2}
+    assert "tokens a round" in chat.err
+    assert chat.out == f"{answer_to('hello')}\n" * 2
+
+
+def test_statistics_of_the_last_answer_and_of_all(talk: Talk) -> None:
+    assert "Nothing was answered yet" in talk("/stats").err
+    err = talk("hello there", "and you", "/stats").err
+    assert "last answer (turn 2)" in err
+    assert "all 2 answers" in err
+    assert "kept at draft position 1, 2, ...: 0." in err
+    assert "(1 slot, T 0, rule compare)" in err
+
+
+def picture(path: Path, size: tuple[int, int] = (96, 48)) -> Path:
+    PillowImage.new("RGB", size, (255, 0, 0)).save(path)
+    return path
+
+
+def see(tokens: object, messages: list[Message]) -> tuple[list[int], tuple[Media, ...]]:
+    """One row for each image, before the last token of the prompt."""
+    ids = [int(token) for token in tokens]  # type: ignore[attr-defined]
+    places = [i for i, token in enumerate(ids) if token == 266]
+    media = []
+    for place in places:
+        ids[place : place + 1] = stand_ins(b"red", 1)
+        media.append(Media(place, 1, lambda: np.zeros((1, 4), np.float32), False))
+    return ids, tuple(media)
+
+
+def eyes(repl: Repl) -> None:
+    repl.dialogue.see = see  # type: ignore[assignment]
+
+
+def test_images_wait_for_the_next_message(talk: Talk, tmp_path: Path) -> None:
+    picture(tmp_path / "red cat.png")
+    chat = talk("/image red\\ cat.png", "what is it", "and now", frame=Frame(70), prepare=eyes)
+    assert "[image 1: red cat.png 96x48, " in chat.err
+    assert len(chat.repl.dialogue.messages[0].media) == 1
+    assert not chat.repl.dialogue.messages[2].media
+    assert chat.messages[::2] == ["what is it", "and now"]
+    replay = load(chat.repl.session.name)
+    assert len(replay.messages[0].media) == 1
+    again = talk("more", session=Session.open(chat.repl.session.name), resume=True, prepare=eyes)
+    assert again.messages[::2] == ["what is it", "and now", "more"]
+    for gone in ("/image off", "/image -", "/clear"):
+        chat = talk("/image 'red cat.png'", gone, "words", frame=Frame(70), prepare=eyes)
+        assert not chat.repl.dialogue.messages[0].media
+
+
+def test_a_dropped_image_is_offered(talk: Talk, tmp_path: Path) -> None:
+    path = picture(tmp_path / "red cat.png")
+    dropped = str(path).replace(" ", "\\ ")
+    yes = talk(f"what is {dropped} here", answers=("y",), frame=Frame(70), prepare=eyes)
+    assert yes.script.questions == ["Attach red cat.png?"]
+    assert yes.messages[0].split() == ["what", "is", "here"]
+    assert len(yes.repl.dialogue.messages[0].media) == 1
+    no = talk(f"what is {dropped} here", answers=("n",), frame=Frame(70), prepare=eyes)
+    assert no.messages[0] == f"what is {dropped} here"
+    alone = talk(f"'{path}'", "what is it", answers=("y",), frame=Frame(70), prepare=eyes)
+    assert alone.messages[0] == "what is it"
+    assert len(alone.repl.dialogue.messages[0].media) == 1
+    url = talk(f"{path.as_uri()} what", answers=("y",), frame=Frame(70), prepare=eyes)
+    assert url.messages[0] == "what"
+    assert talk("what is nowhere.png", frame=Frame(70)).script.questions == []
+
+
+def test_a_set_without_eyes_says_what_it_lacks(talk: Talk, tmp_path: Path) -> None:
+    picture(tmp_path / "cat.png")
+    chat = talk("/image cat.png", "hello cat.png")
+    assert chat.err.count("gemmtp: echo has no projector.\nhint: Take another set.") == 2
+    assert chat.messages[0] == "hello cat.png"
+
+
+def test_files_are_sent_with_the_message(talk: Talk, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("some notes\n")
+    for line in (("/file notes.txt", "what is it"), ("what is it @notes.txt",)):
+        chat = talk(*line)
+        assert "[file: notes.txt, 11 characters]" in chat.err
+        assert chat.messages[0].startswith("notes.txt\n```\nsome notes\n```\n\nwhat is it")
+    assert talk("/file notes.txt", "/file -", "hello").messages[0] == "hello"
+
+
+def test_an_attachment_waits_on_when_the_message_was_refused(talk: Talk, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("short\n")
+    voice = echo_voice(n_ctx=200)
+    chat = talk("/file notes.txt", "words " * 60, "hello", answers=("s",), voice=voice)
+    assert chat.messages[0].startswith("notes.txt")
+    assert chat.messages[0].endswith("hello")
+
+
+def test_the_line_below_the_prompt(talk: Talk) -> None:
+    fresh = talk().repl.status("echo").line(200)
+    assert fresh == "echo · drafting 3 · context 0 of 4,096 (0%)"
+    after = talk("hello").repl.status("echo").line(200)
+    assert after.startswith("echo · drafting 3 · context 70 of 4,096 (2%) · ")
+    assert after.endswith("tok/s (1 slot, draft 3, T 0)")
