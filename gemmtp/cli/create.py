@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,7 @@ def create(
         with store.workspace() as folder:
             whole = {role: _joined(path, folder / f"{role}.whole") for role, path in files.items()}
             pairing = check_set(whole, names)
+            _check_projector(whole, files)
             staged = {role: _inside(path, folder / role) for role, path in whole.items()}
             layers = {
                 role: Layer(path.stat().st_size, file=role, source=names[role])
@@ -72,6 +74,19 @@ def create(
     else:
         words = "target and drafter match" if pairing is not None else "no drafter in this set"
         sys.stderr.write(f"{name} is here: {words}\n")
+
+
+def _check_projector(whole: Mapping[Role, Path], files: Mapping[Role, Path]) -> None:
+    """Refuse a projector that llama.cpp cannot run, or one of another target."""
+    from dataclasses import replace
+
+    from gemmtp_models.geometry import read_geometry
+    from gemmtp_models.header import read_header
+    from gemmtp_models.projector import check_projector
+
+    if "projector" in whole:
+        header = replace(read_header(whole["projector"]), path=files["projector"])
+        check_projector(header, read_geometry(read_header(whole["target"])).embedding_length)
 
 
 def _joined(path: Path, output: Path) -> Path:

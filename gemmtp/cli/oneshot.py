@@ -10,9 +10,11 @@ from typing import Literal, get_args
 
 from gemmtp import settings
 from gemmtp.chat.sessions import Session
+from gemmtp.chat.staging import embedded
 from gemmtp.cli import structured
 from gemmtp.cli.decoding import decode
 from gemmtp.cli.fitting import fitted, opened
+from gemmtp.cli.images import Images, blind, opened_eyes, shape_of_projector
 from gemmtp.cli.output import output_of, start_line
 from gemmtp.cli.progress import loading
 from gemmtp.cli.pull import ensure
@@ -21,6 +23,7 @@ from gemmtp.cli.session import Wanted, answered, open_session
 from gemmtp.engine.adaptive import AdaptiveDepth
 from gemmtp.engine.depth import DepthChooser, FixedDepth, HeuristicDepth
 from gemmtp.engine.engine import Request
+from gemmtp.engine.media import Media
 from gemmtp.engine.processors import LogitBias, Processor, SuppressTokens
 from gemmtp.engine.sampling import SamplingParameters
 from gemmtp.engine.verify import RULES, Rule
@@ -31,7 +34,8 @@ from gemmtp.llama.model import LoadOptions, Model
 from gemmtp.llama.pair import CheckedPair, check_files
 from gemmtp.prompt import source
 from gemmtp.prompt.channels import Markers, stop_in_answer
-from gemmtp.prompt.conversation import Conversation, Message
+from gemmtp.prompt.conversation import Conversation, Message, Text
+from gemmtp.prompt.media import CheckedProjector, Eyes
 from gemmtp.prompt.template import chat_tokens, chosen_template
 from gemmtp_models.memory_choice import Setting
 from gemmtp_models.names import ModelFiles, find
@@ -84,6 +88,12 @@ class Options:
     schema: str | None = None
     grammar: Path | None = None
     session: Wanted = field(default_factory=Wanted)
+    images: Images = field(default_factory=Images)
+
+    @property
+    def sees(self) -> bool:
+        """Whether the projector may be needed: for images of now or of the session."""
+        return bool(self.images.files or self.images.mmproj or self.session.named)
 
 
 def answer(options: Options) -> None:
@@ -104,22 +114,35 @@ def answer(options: Options) -> None:
     checked = check_files(files.target, files.drafter, off or _missing(files))
     sampling = chosen_sampling(options, files, checked)
     context = chosen_context(options, checked, depth)
-    plan = fitted(files.name, checked, context, _load(options), _fixed(options))
+    projector = options.images.projector(files, checked) if options.sees else None
+    plan = fitted(
+        files.name,
+        checked,
+        context,
+        _load(options),
+        _fixed(options),
+        projector=shape_of_projector(projector),
+        image_tokens=options.images.tokens,
+        projector_on_gpu=options.images.offload is not False,
+    )
     shape = structured.asked(options)
-    text = _words(options, checked, plan.context.n_ctx)
+    message = _message(options, checked, projector, plan.context.n_ctx)
     with (
         open_session(options.session, options.model, files, chat=False) as session,
         library.log.shown(_to_stderr if options.verbose else None),
         loading(files.name) as progress,
         opened(plan, depth, progress) as (pair, plan),
+        opened_eyes(projector, pair, plan) as eyes,
     ):
         progress.close()
         output = output_of(options, files, pair.model, session)
         output.start(start_line(files.name, pair, plan, depth))
-        request = _request(options, files, checked, pair.model, text, sampling, shape, session)
+        request = _request(
+            options, files, checked, pair.model, message, sampling, shape, session, eyes
+        )
         if options.system and options.system != session.replay.system:
             session.record_system(options.system)
-        session.record_user(Message.of("user", text))
+        session.record_user(message)
         decode(pair, request, output, session)
 
 
@@ -142,6 +165,7 @@ def _fixed(options: Options) -> frozenset[Setting]:
         "kv": options.kv is not None,
         "layers": options.gpu_layers is not None,
         "drafting": options.draft != "auto" or options.drafter is not None,
+        "projector": options.images.offload is not None,
     }
     return frozenset(setting for setting, is_given in given.items() if is_given)
 
@@ -227,10 +251,10 @@ def _words(options: Options, checked: CheckedPair, n_ctx: int) -> str:
     files = source.attached([(path, source.read_file(path)) for path in paths])
     piped = ""
     # Without a terminal or a pipe (a closed standard input) Python has no stdin at all.
-    if sys.stdin is not None and not sys.stdin.isatty():
+    if sys.stdin is not None and not sys.stdin.isatty() and not options.images.take_stdin:
         piped = source.read_text(sys.stdin.buffer)
     text = source.joined(piped, argument, files)
-    if not text:
+    if not text and (options.raw or not options.images.files):
         raise UsageError("The prompt is empty.", "Say something, or pipe a text in.")
     if len(text) > n_ctx:
         longest = max(map(len, checked.geometry.vocabulary.tokens.strings()))
@@ -238,20 +262,31 @@ def _words(options: Options, checked: CheckedPair, n_ctx: int) -> str:
     return text
 
 
+def _message(
+    options: Options, checked: CheckedPair, projector: CheckedProjector | None, n_ctx: int
+) -> Message:
+    """What the user says: images first, as Gemma was trained, then the words."""
+    text = _words(options, checked, n_ctx)
+    shown = options.images.read(projector)
+    return Message("user", (*(image for _, image in shown), *([Text(text)] if text else [])))
+
+
 def _request(
     options: Options,
     files: ModelFiles,
     checked: CheckedPair,
     model: Model,
-    text: str,
+    message: Message,
     sampling: SamplingParameters,
     shape: structured.Shape,
     session: Session,
+    eyes: Eyes | None,
 ) -> Request:
+    messages = [message]
     if options.raw:
-        prompt = model.tokenize(text, special=True, bos=True)
+        prompt = model.tokenize(message.text, special=True, bos=True)
     else:
-        messages = [*answered(session), Message.of("user", text)]
+        messages = [*map(embedded, answered(session)), message]
         if system := options.system or session.replay.system or files.system:
             messages.insert(0, Message.of("system", system))
         template, note = chosen_template(files.chat_template or checked.target.chat_template)
@@ -264,6 +299,11 @@ def _request(
             thinking=options.think,
             tools=shape.tools,
         )
+    media: tuple[Media, ...] = ()
+    if any(said.media for said in messages):
+        if eyes is None:
+            raise blind(files.name)
+        prompt, media = eyes.conversation(prompt, messages)
     grammar = structured.processor_of(shape, options, model, sampling)
     return Request(
         prompt,
@@ -273,6 +313,7 @@ def _request(
         stop=_stop(options, model),
         processors=(*_processors(options, model), *([grammar] if grammar else [])),
         accept=_rule(options.accept),
+        media=media,
     )
 
 

@@ -193,7 +193,11 @@ def report(files: ModelFiles, outcome: Outcome, calls: Sequence[Written]) -> dic
         "hashes": hashes(files),
         "finish_reason": reason,
         "complete": outcome.complete,
-        "prompt_tokens": {"cached": statistics.cached, "evaluated": statistics.evaluated},
+        "prompt_tokens": {
+            "cached": statistics.cached,
+            "evaluated": statistics.evaluated,
+            "images": sum(part.n for part in request.media),
+        },
         "completion_tokens": statistics.generated,
         "rates": {
             "prompt": round(statistics.prompt_rate, 2),
@@ -252,9 +256,11 @@ def summary(outcome: Outcome) -> str:
     """The statistics as one line for people; every rate with its conditions."""
     statistics, off, request = outcome.statistics, outcome.off, outcome.request
     conditions = f"1 slot, temperature {request.sampling.temperature:g}"
+    images = sum(part.n for part in request.media)
     parts = [
         f"prompt {statistics.evaluated} tokens at {statistics.prompt_rate:.1f}/s"
-        + (f" ({statistics.cached} cached)" if statistics.cached else ""),
+        + (f" ({statistics.cached} cached)" if statistics.cached else "")
+        + (f", {images} of images" if images else ""),
         f"answer {statistics.generated} tokens at {statistics.decode_rate:.1f}/s ({conditions})",
     ]
     if off:

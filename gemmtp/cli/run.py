@@ -99,6 +99,20 @@ def run(
         None, "--gpu-layers", help="Layers on the GPU, -1 for all; the plan decides without."
     ),
     threads: int = typer.Option(0, "--threads", help="0 takes the physical cores."),
+    image: list[str] = typer.Option(
+        [], "--image", metavar="F", help="Show an image, - from standard input; repeatable."
+    ),
+    image_tokens: int = typer.Option(
+        280, "--image-tokens", metavar="N", help="At most 70, 140, 280, 560 or 1120 an image."
+    ),
+    mmproj: Path | None = typer.Option(
+        None, "--mmproj", metavar="F", help="The projector's GGUF, for a MODEL that is a file."
+    ),
+    mmproj_offload: bool | None = typer.Option(
+        None,
+        "--mmproj-offload/--no-mmproj-offload",
+        help="The projector on the GPU or in RAM; the plan decides without.",
+    ),
     pull: str = typer.Option(
         "missing", "--pull", metavar="P", help="Fetch the set: missing, never or always."
     ),
@@ -108,6 +122,7 @@ def run(
 ) -> None:
     """Answer one prompt on stdout."""
     from gemmtp.cli import oneshot, signals
+    from gemmtp.cli.images import Images
     from gemmtp.cli.repetition import Repetition
     from gemmtp.cli.session import Wanted, chosen
     from gemmtp.engine.penalties import PenaltyParameters
@@ -149,6 +164,7 @@ def run(
                 kv=kv,
                 gpu_layers=gpu_layers,
                 threads=threads,
+                images=Images(tuple(image), image_tokens, mmproj, mmproj_offload),
                 json=as_json,
                 stream_json=stream_json,
                 verbose=verbose,

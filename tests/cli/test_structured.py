@@ -274,5 +274,6 @@ def test_a_second_identical_prompt_evaluates_one_token(tiny: tuple[Path, Path]) 
                 if isinstance(event, Finished):
                     outcome = output.Outcome("length", event.statistics, None, Request(prompt))
                     reports.append(output.report(ModelFiles("m", tiny[0]), outcome, []))
-    assert reports[0]["prompt_tokens"] == {"cached": 0, "evaluated": len(prompt)}
-    assert reports[1]["prompt_tokens"] == {"cached": len(prompt) - 1, "evaluated": 1}
+    assert reports[0]["prompt_tokens"] == {"cached": 0, "evaluated": len(prompt), "images": 0}
+    again = {"cached": len(prompt) - 1, "evaluated": 1, "images": 0}
+    assert reports[1]["prompt_tokens"] == again
