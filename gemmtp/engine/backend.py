@@ -19,6 +19,8 @@ Floats = NDArray[np.float32]
 Tokens = NDArray[np.int32]
 WindowState = NDArray[np.uint8]
 """What the layers with a sliding window hold of one slot, in the target's own format."""
+SlotCells = NDArray[np.uint8]
+"""What all layers hold of one slot, in the target's own format."""
 
 
 class Row(NamedTuple):
@@ -83,6 +85,15 @@ class Target(Protocol):
 
     def restore(self, slot: int, checkpoint: WindowState) -> None:
         """Bring a :meth:`checkpoint` back; later positions must have been removed."""
+
+    def save(self, slot: int) -> SlotCells:
+        """All cells of the slot, a copy."""
+
+    def load(self, slot: int, cells: SlotCells) -> None:
+        """Bring back what :meth:`save` gave, into an empty slot of a target made the same way.
+
+        Raises :class:`~gemmtp.errors.EngineError`, with the slot empty, when it cannot.
+        """
 
 
 class Drafter(Protocol):
@@ -221,6 +232,14 @@ class FakeTarget:
         if self._cells[slot][first:] != window:
             raise EngineError("The checkpoint belongs to another text or position.")
         self._first[slot] = first
+
+    def save(self, slot: int) -> SlotCells:
+        return np.array([self._first[slot], *self._cells[slot]], np.int64).view(np.uint8)
+
+    def load(self, slot: int, cells: SlotCells) -> None:
+        if len(cells) > 8 * (self.n_ctx + 1):
+            raise EngineError("The cells do not fit into the context.")
+        self._first[slot], *self._cells[slot] = cells.view(np.int64).tolist()
 
     def tokens(self, slot: int) -> tuple[int, ...]:
         """The tokens in the slot's cells, for assertions."""

@@ -56,14 +56,17 @@ class Checkpoints:
         """Copy what the windows of ``slot`` hold, whose cache ends at ``position``."""
         if any(known.slot == slot and known.position == position for known in self._kept):
             return
-        state = target.checkpoint(slot)
-        self._size = state.nbytes
-        room = self.budget - state.nbytes
+        self.add(Checkpoint(slot, position, target.checkpoint(slot)))
+
+    def add(self, checkpoint: Checkpoint) -> None:
+        """Keep a checkpoint that was taken elsewhere, if there is room for it at all."""
+        self._size = checkpoint.state.nbytes
+        room = self.budget - self._size
         if room < 0:
             return
         while self.nbytes > room:
             del self._kept[0]
-        self._kept.append(Checkpoint(slot, position, state))
+        self._kept.append(checkpoint)
 
     def last(self, slot: int, position: int) -> Checkpoint | None:
         """The last one of ``slot`` at or before ``position``; it now counts as just needed."""

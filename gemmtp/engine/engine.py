@@ -28,6 +28,7 @@ from gemmtp.engine.drafting import Draft, DraftSource, Want
 from gemmtp.engine.media import Media, check_media, decode_next, tokens_ahead
 from gemmtp.engine.pace import Pace
 from gemmtp.engine.processors import Processor
+from gemmtp.engine.resting import Resting, adopt, rest
 from gemmtp.engine.sampling import SamplingParameters, fresh_seed
 from gemmtp.engine.slot import Slot, common_prefix
 from gemmtp.engine.stats import Statistics
@@ -271,6 +272,16 @@ class Engine:
         """Free every slot, also one whose :meth:`submit` was interrupted."""
         for index in range(len(self._slots)):
             self.stop(index)
+
+    def rest(self, index: int) -> Resting | None:
+        """A copy of a free slot, to go on with elsewhere; None when it holds nothing."""
+        return rest(self._slots[index], self.target, self.checkpoints)
+
+    def adopt(self, index: int, resting: Resting) -> None:
+        """Let a free slot hold what another one held; raises as :func:`~.resting.adopt` does."""
+        if index in self._runs:
+            raise EngineError("The slot is at work.")
+        adopt(self._slots[index], resting, self.target, self.checkpoints)
 
     def text(self, index: int) -> list[int]:
         """The tokens of a slot, prompt and answer."""

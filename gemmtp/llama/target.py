@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gemmtp.engine.backend import Floats, Row, WindowState
+from gemmtp.engine.backend import Floats, Row, SlotCells, WindowState
 from gemmtp.errors import EngineError, UsageError
 from gemmtp.llama.batch import Batch
 from gemmtp.llama.context import Context, ContextOptions
@@ -117,6 +117,22 @@ class TargetContext(Context):
         c, n = api(), len(checkpoint)
         if not c.llama_state_seq_set_data_ext(self.handle, pointer, n, slot, _SWA_ONLY):
             raise EngineError("llama.cpp could not restore the sliding window.")
+
+    def save(self, slot: int) -> SlotCells:
+        c = api()
+        size = c.llama_state_seq_get_size_ext(self.handle, slot, 0)
+        data = np.empty(size, np.uint8)
+        pointer = data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+        if c.llama_state_seq_get_data_ext(self.handle, pointer, size, slot, 0) != size:
+            raise EngineError("llama.cpp could not save the KV cache.")
+        return data
+
+    def load(self, slot: int, cells: SlotCells) -> None:
+        pointer = cells.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+        c, n = api(), len(cells)
+        if c.llama_state_seq_set_data_ext(self.handle, pointer, n, slot, 0) != n:
+            self.remove(slot, 0)
+            raise EngineError("llama.cpp could not restore the KV cache.")
 
 
 def _padded(n: int) -> int:
