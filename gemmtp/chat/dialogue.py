@@ -8,65 +8,50 @@ one that says "no thinking", so the last answer has to be read again in the next
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
-from gemmtp.chat.pieces import Channel, Piece, Reading, Reason, TurnEnd, Words
+from gemmtp.chat.context import Usage, shares_of
+from gemmtp.chat.pieces import Dropped, Piece, Reading, Reason, TurnEnd
+from gemmtp.chat.room import (
+    SPARE_SHARE,
+    SUMMARY_HEAD,
+    SUMMARY_REQUEST,
+    OnOverflow,
+    Overflow,
+    answer_room,
+    cut,
+    never,
+    summary_room,
+)
+from gemmtp.chat.tally import summed
+from gemmtp.chat.voice import Voice
+from gemmtp.chat.writing import Writing
 from gemmtp.engine.depth import DepthChooser
-from gemmtp.engine.engine import Engine, Finished, Prefill, Request, Token
+from gemmtp.engine.engine import Finished, Prefill, Request, Token
 from gemmtp.engine.media import Media
 from gemmtp.engine.processors import Processor
 from gemmtp.engine.sampling import SamplingParameters
+from gemmtp.engine.slot import common_prefix
 from gemmtp.engine.stats import Statistics
 from gemmtp.engine.verify import Rule
-from gemmtp.errors import GemmtpError, PromptTooLongError, UsageError
-from gemmtp.prompt.channels import ChannelStream, Kind, Markers, stop_in_answer
-from gemmtp.prompt.channels import Piece as Written
-from gemmtp.prompt.conversation import Conversation, Message, Text
+from gemmtp.errors import PromptTooLongError, UsageError
+from gemmtp.llama.devices import host_memory
+from gemmtp.prompt.channels import Markers, stop_in_answer
+from gemmtp.prompt.conversation import Conversation, Message
 from gemmtp.prompt.template import chat_tokens
 
-Overflow = Literal["stop", "shift", "summarise"]
-"""What a full context does: refuse, drop the oldest turns, or have the model summarise them."""
-
-OnOverflow = Callable[[int, int], Overflow]
-"""Asked with the tokens that are needed and those that are free."""
+__all__ = ["Dialogue", "OnOverflow", "Overflow", "See", "never"]
 
 See = Callable[[Sequence[int], Sequence[Message]], tuple[list[int], tuple[Media, ...]]]
 """Puts what messages carry in place of its placeholders among the tokens: ``Eyes.conversation``."""
 
-ANSWER_ROOM = 256
-"""Tokens that a prompt leaves for the answer, or an eighth of a small context."""
+FREE_SHARE, MOST_CHECKPOINT_BYTES = 4, 4 << 30
+"""Checkpoints take a quarter of the free host memory, 4 GiB at most, unless told otherwise."""
 
-_CHANNELS: dict[Kind, Channel] = {"answer": "answer", "thinking": "thought", "tool_call": "call"}
-
-
-class Vocabulary(Protocol):
-    """What a dialogue needs of a model: :class:`gemmtp.llama.model.Model` is one."""
-
-    @property
-    def end_tokens(self) -> frozenset[int]: ...
-
-    def tokenize(self, text: str, *, special: bool = False, bos: bool = False) -> list[int]: ...
-
-    def token_bytes(self, token: int, *, special: bool = False) -> bytes: ...
-
-    def marker(self, text: str) -> int | None: ...
-
-
-class Voice(Protocol):
-    """An engine and its model's vocabulary: :class:`gemmtp.llama.pair.Pair` is one."""
-
-    @property
-    def engine(self) -> Engine: ...
-
-    @property
-    def model(self) -> Vocabulary: ...
-
-
-def never(needed: int, free: int) -> Overflow:
-    """Refuse what does not fit."""
-    return "stop"
+Pieces = Generator[Piece, None, None]
 
 
 @dataclass
@@ -91,6 +76,8 @@ class Dialogue:
     """Puts media into a prompt; without it a message that carries some is refused."""
     terminal: bool = False
     """Whether control characters leave all words, because they go to a terminal."""
+    checkpoint_bytes: int | None = None
+    """Memory for copies of the sliding window; None takes a quarter of what is free."""
 
     messages: list[Message] = field(default_factory=list)
     """What the model sees, without the system message; of an interrupted answer what was said."""
@@ -99,6 +86,12 @@ class Dialogue:
     last: TurnEnd | None = None
     """How the last turn ended, also when its consumer left it."""
 
+    def __post_init__(self) -> None:
+        budget = self.checkpoint_bytes
+        if budget is None:
+            budget = min(host_memory()[0] // FREE_SHARE, MOST_CHECKPOINT_BYTES)
+        self.pair.engine.checkpoints.budget = budget
+
     @property
     def complete(self) -> bool:
         """Whether the last answer came to its own end."""
@@ -106,26 +99,26 @@ class Dialogue:
             return False
         return self.last is None or self.last.reason == "stop"
 
-    def ask(self, message: Message) -> Iterator[Piece]:
+    def ask(self, message: Message) -> Pieces:
         """The user says ``message``; the answer comes piece by piece.
 
         The consumer may leave at any piece, and Ctrl-C may arrive anywhere: what was given out
-        stays as the answer. Raises :class:`~gemmtp.errors.GemmtpError` with everything as before
+        stays as the answer. Raises :class:`~gemmtp.errors.GemmtpError`, with everything as before,
         when the message cannot be asked.
         """
         return self._turn([*self.messages, message])
 
-    def regenerate(self) -> Iterator[Piece]:
+    def regenerate(self) -> Pieces:
         """Another answer in place of the last; raises as :meth:`ask` does."""
         return self._turn(self.messages[: self._last_user() + 1])
 
-    def edit(self, message: Message) -> Iterator[Piece]:
+    def edit(self, message: Message) -> Pieces:
         """Say ``message`` in place of the last exchange; raises as :meth:`ask` does."""
         return self._turn([*self.messages[: self._last_user()], message])
 
     def undo(self) -> bool:
         """Take back the last exchange; false when there is none."""
-        if not self.messages:
+        if not any(message.role == "user" for message in self.messages):
             return False
         del self.messages[self._last_user() :]
         self.last = None
@@ -143,6 +136,39 @@ class Dialogue:
         """Begin anew, with the same system message and settings."""
         self.load(())
 
+    def settle(self) -> Generator[Reading, None, None]:
+        """Read what the next turn's prompt will begin with; the consumer may leave at any piece.
+
+        Without it the next turn reads the last answer, as the template has it, before the first
+        new token.
+        """
+        if not self.messages:
+            return
+        prompt, media = self._prompt([*self.messages, Message.of("user", "a")])
+        other, _ = self._prompt([*self.messages, Message.of("user", "b")])
+        n = common_prefix(prompt, other)
+        if not 0 < n < self.n_ctx:
+            return
+        self.pair.engine.stop_all()
+        begin = tuple(part for part in media if part.stop < n)
+        with closing(self.pair.engine.read(Request(prompt[:n], media=begin))) as events:
+            for event in events:
+                yield Reading(event.done, event.total)
+
+    def usage(self) -> Usage:
+        """What fills the context now."""
+        model = self.pair.model
+        prompt, _ = self._prompt(self.messages)
+        shares = shares_of(prompt, self._told(self.messages), model)
+        thinking = self.messages[-1].thinking if self.messages else ""
+        thoughts, summary = (len(model.tokenize(text)) for text in (thinking, self.summary))
+        return Usage(self.n_ctx, shares, thoughts, summary)
+
+    @property
+    def n_ctx(self) -> int:
+        """Positions of the context."""
+        return self.pair.engine.target.n_ctx
+
     def _last_user(self) -> int:
         """Where the last exchange begins; raises UsageError when there is none."""
         for i in range(len(self.messages) - 1, -1, -1):
@@ -150,41 +176,166 @@ class Dialogue:
                 return i
         raise UsageError("Nothing has been said yet.")
 
-    def _turn(self, messages: list[Message]) -> Iterator[Piece]:
-        before = self.messages, self.summary, self.last
-        self.messages, self.last = messages, None
+    def _turn(self, messages: list[Message]) -> Pieces:
+        """Answer ``messages``; until the first piece is out nothing has happened."""
+        before = self.messages, self.last
+        begun = False
         try:
-            request = self._request(self.messages)
-            self._check_room(len(request.prompt))
-        except GemmtpError:
-            self.messages, self.summary, self.last = before
-            raise
-        yield from self._answer(request)
+            with closing(self._answer(messages)) as pieces:
+                for piece in pieces:
+                    begun = True
+                    yield piece
+        finally:
+            if not begun:
+                self.messages, self.last = before
 
-    def _request(self, messages: Sequence[Message]) -> Request:
-        """The request for an answer to ``messages``."""
+    def _answer(self, messages: list[Message]) -> Pieces:
+        model, engine = self.pair.model, self.pair.engine
+        engine.stop_all()
+        request = self._request(messages)
+        gone, how = self._overflow(messages, len(request.prompt))
+        writing = Writing(model, self.stop, terminal=self.terminal)
+        reason: Reason = "interrupted"
+        counts: list[Statistics] = []
+        self.messages, self.last = [*messages, writing.message], TurnEnd(reason, Statistics())
+        try:
+            while True:
+                if gone:
+                    yield from self._drop(gone, how)
+                    request = self._request(self.messages[:-1], writing.said)
+                reason = "interrupted"
+                reason = yield from self._decode(request, writing, counts)
+                if reason != "context":
+                    break
+                gone, how = self._overflow(self.messages[:-1], self.n_ctx, len(writing.said))
+                if not gone:
+                    break
+            for words in writing.finish():
+                self.messages[-1] = writing.message
+                yield words
+        except KeyboardInterrupt:
+            reason = "interrupted"
+        finally:
+            total = summed(counts) if len(counts) > 1 else (*counts, Statistics())[0]
+            self.last = TurnEnd(reason, total, (*counts, total)[0].cached_because)
+        yield self.last
+
+    def _decode(
+        self, request: Request, writing: Writing, counts: list[Statistics]
+    ) -> Generator[Piece, None, Reason]:
+        """Decode until the engine says why it ends; ``counts`` gets the statistics in any case."""
+        engine, index, seen = self.pair.engine, None, len(request.prompt)
+        try:
+            index = engine.submit(request)
+            while True:
+                for event in engine.step():
+                    match event:
+                        case Prefill(done=done, total=total):
+                            yield Reading(done, total)
+                        case Token(token=token, drafted=drafted):
+                            seen += 1
+                            words = writing.feed(token, drafted)
+                            if words is not None:
+                                self.messages[-1] = writing.message
+                                yield words
+                        case Finished(reason=reason, statistics=statistics):
+                            counts.append(statistics)
+                            return reason
+        finally:
+            if index is None:
+                engine.stop_all()
+            elif (stopped := engine.stop(index, seen)) is not None:
+                counts.append(stopped)
+
+    def _overflow(
+        self, messages: Sequence[Message], needed: int, said: int = 0
+    ) -> tuple[int, Overflow]:
+        """How many messages must go so that an answer fits behind ``needed`` tokens, and how.
+
+        Raises :class:`~gemmtp.errors.PromptTooLongError` when the messages cannot fit.
+        """
+        room = answer_room(self.n_ctx, self.max_tokens)
+        if needed + room <= self.n_ctx:
+            return 0, "stop"
+        most = self.n_ctx - self.n_ctx // SPARE_SHARE - room - said
+        spare = summary_room(self.n_ctx)
+        gone = cut(messages, lambda kept: len(self._prompt(kept)[0]) <= most - spare)
+        if gone is not None and len(self._prompt(messages[gone:])[0]) + said < self.n_ctx:
+            free = max(0, self.n_ctx - len(self._prompt(messages[: self._start(messages)])[0]))
+            how = self.overflow(needed + room - (self.n_ctx - free), free)
+            if how != "stop":
+                return gone, how
+        if needed >= self.n_ctx and not said:
+            raise PromptTooLongError(
+                f"The conversation would take {needed:,} tokens; the context holds {self.n_ctx:,}.",
+                "Take something back, begin anew, or raise --ctx.",
+            )
+        return 0, "stop"
+
+    def _start(self, messages: Sequence[Message]) -> int:
+        """Where the last turn of ``messages`` begins."""
+        return max(i for i, message in enumerate(messages) if message.role == "user")
+
+    def _drop(self, gone: int, how: Overflow) -> Pieces:
+        """Drop the oldest ``gone`` messages, after the model has summarised them if it should."""
+        oldest = self.messages[:gone]
+        summary = ""
+        if how == "summarise":
+            summary = yield from self._summarised(oldest)
+        self.messages = self.messages[gone:]
+        self.summary = summary or self.summary
+        yield Dropped(tuple(oldest), summary or None)
+
+    def _summarised(self, messages: Sequence[Message]) -> Generator[Piece, None, str]:
+        """What the model writes about ``messages``; empty when they do not fit or it ends early."""
+        room = summary_room(self.n_ctx)
+        asked = [*messages, Message.of("user", SUMMARY_REQUEST)]
+        request = replace(
+            self._request(asked), sampling=SamplingParameters(), max_tokens=room, stop=None
+        )
+        if len(request.prompt) + room > self.n_ctx:
+            return ""
+        writing = Writing(self.pair.model, (), terminal=self.terminal)
+        with closing(self.pair.engine.generate(request)) as events:
+            for event in events:
+                match event:
+                    case Prefill(done=done, total=total):
+                        yield Reading(done, total)
+                    case Token(token=token, drafted=drafted):
+                        writing.feed(token, drafted)
+        return writing.message.text.strip()
+
+    def _request(self, messages: Sequence[Message], said: Sequence[int] = ()) -> Request:
+        """The request for an answer to ``messages``, or for the rest of one that began."""
         model = self.pair.model
         prompt, media = self._prompt(messages)
+        most = self.max_tokens
+        processors = [processor.fork() for processor in self.processors]
+        for processor in processors:
+            for token in said:
+                processor.accept(token)
+        stop = stop_in_answer(self.stop, Markers.of(model.marker), model.token_bytes)
+        if stop is not None:
+            for token in said:
+                stop(token)
         return Request(
-            prompt,
+            [*prompt, *said],
             self.sampling,
-            max_tokens=self.max_tokens,
+            max_tokens=None if most is None else most - len(said),
             stop_tokens=model.end_tokens,
-            stop=stop_in_answer(self.stop, Markers.of(model.marker), model.token_bytes),
-            processors=self.processors,
+            stop=stop,
+            processors=tuple(processors),
             depth=self.depth,
             accept=self.accept,
             media=media,
         )
 
     def _prompt(self, messages: Sequence[Message]) -> tuple[list[int], tuple[Media, ...]]:
-        """What the template makes of ``messages``; an answer without a word is left out."""
-        told = [m for m in messages if m.role != "assistant" or m.parts or m.tool_calls]
+        """What the template makes of ``messages``."""
+        told = self._told(messages)
         seen = any(message.media for message in told)
         if seen and self.see is None:
             raise UsageError("This set has no projector, so it cannot see or hear.")
-        if system := "\n\n".join(filter(None, (self.system, self.summary))):
-            told.insert(0, Message.of("system", system))
         tokens = chat_tokens(
             Conversation(tuple(told)).for_template(),
             lambda text: self.pair.model.tokenize(text, special=True),
@@ -194,76 +345,10 @@ class Dialogue:
         )
         return self.see(tokens, told) if self.see and seen else (tokens, ())
 
-    def _check_room(self, needed: int) -> None:
-        n_ctx = self.pair.engine.target.n_ctx
-        if needed >= n_ctx:
-            raise PromptTooLongError(
-                f"The conversation would take {needed:,} tokens; the context holds {n_ctx:,}.",
-                "Take something back, begin anew, or raise --ctx.",
-            )
-
-    def _answer(self, request: Request) -> Iterator[Piece]:
-        """Decode an answer into the last message."""
-        self.messages.append(Message("assistant"))
-        model, engine = self.pair.model, self.pair.engine
-        stream = ChannelStream(
-            model.token_bytes,
-            Markers.of(model.marker),
-            self.stop,
-            terminal=self.terminal,
-        )
-        reason: Reason = "interrupted"
-        statistics: Statistics | None = None
-        index, seen = None, len(request.prompt)
-        waiting = Words("answer", "", 0)
-        try:
-            index = engine.submit(request)
-            while statistics is None:
-                for event in engine.step():
-                    match event:
-                        case Prefill(done=done, total=total):
-                            yield Reading(done, total)
-                        case Token(token=token, drafted=drafted):
-                            seen += 1
-                            waiting = replace(
-                                waiting,
-                                tokens=waiting.tokens + 1,
-                                drafted=waiting.drafted + drafted,
-                            )
-                            if token in request.stop_tokens:
-                                continue
-                            piece = stream.feed(token)
-                            if piece.text or piece.written:
-                                yield self._said(piece, waiting)
-                                waiting = Words("answer", "", 0)
-                        case Finished(reason=reason, statistics=statistics):
-                            pass
-            for piece in stream.finish():
-                yield self._said(piece, waiting)
-                waiting = Words("answer", "", 0)
-        except KeyboardInterrupt:
-            reason = "interrupted"
-        finally:
-            stopped = None
-            if index is None:
-                engine.stop_all()
-            else:
-                stopped = engine.stop(index, seen)
-            statistics = statistics or stopped or Statistics()
-            self.last = TurnEnd(reason, statistics, "")
-        yield self.last
-
-    def _said(self, piece: Written, counts: Words) -> Words:
-        """Put ``piece`` into the answer; return it as words."""
-        answer = self.messages[-1]
-        match piece.kind:
-            case "thinking":
-                answer = replace(answer, thinking=answer.thinking + piece.text)
-            case "answer" if piece.text:
-                answer = replace(answer, parts=(Text(answer.text + piece.text),))
-            case "tool_call" if piece.written and piece.written.call:
-                call = replace(piece.written.call, id=f"call_{len(answer.tool_calls)}")
-                answer = replace(answer, tool_calls=(*answer.tool_calls, call))
-        self.messages[-1] = answer
-        channel = _CHANNELS[piece.kind]
-        return replace(counts, channel=channel, text=piece.text, call=piece.written)
+    def _told(self, messages: Sequence[Message]) -> list[Message]:
+        """``messages`` behind the system message, without answers in which nothing was said."""
+        told = [m for m in messages if m.role != "assistant" or m.parts or m.tool_calls]
+        summary = SUMMARY_HEAD + self.summary if self.summary else ""
+        if system := "\n\n".join(filter(None, (self.system, summary))):
+            told.insert(0, Message.of("system", system))
+        return told

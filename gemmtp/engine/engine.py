@@ -15,7 +15,7 @@ rule of sample-and-compare).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -217,7 +217,7 @@ class Engine:
         self._clock(deciding, filling, start, native)
         return events + self._finish(runs, events)
 
-    def generate(self, request: Request) -> Iterator[Event]:
+    def generate(self, request: Request) -> Generator[Event, None, None]:
         """Submit and step until the answer ends, for a caller with one request at a time.
 
         The caller may stop at any event: the slot then goes back to the last event it took.
@@ -238,7 +238,7 @@ class Engine:
             else:
                 self.stop(index, seen)
 
-    def read(self, request: Request) -> Iterator[Prefill]:
+    def read(self, request: Request) -> Generator[Prefill, None, None]:
         """Read the prompt of ``request`` ahead, so that one that begins with it starts at once.
 
         The caller may stop at any event; what is read stays. Raises as :meth:`generate` does.

@@ -93,7 +93,7 @@ def test_what_was_said_stays_when_the_consumer_leaves(dialogue: Dialogue, taken:
     seen: list[Piece] = []
     while sum(isinstance(piece, Words) for piece in seen) < taken or not seen:
         seen.append(next(pieces))
-    pieces.close()  # type: ignore[attr-defined]
+    pieces.close()
     assert dialogue.messages[-1].text == text_of(seen)
     assert not dialogue.complete
     assert dialogue.last is not None

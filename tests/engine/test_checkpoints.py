@@ -201,7 +201,7 @@ def test_reading_ahead_leaves_the_last_token_to_do() -> None:
     reading = engine.read(Request(other))
     next(reading)
     done_at = next(reading).done
-    reading.close()  # type: ignore[attr-defined]
+    reading.close()
     assert said(engine, other)[1].statistics.cached == done_at
 
 

@@ -114,7 +114,7 @@ def test_a_consumer_may_stop_anywhere(stop_after: int) -> None:
             taken.append(event.token)
             if len(taken) == stop_after:
                 break
-    stream.close()  # type: ignore[attr-defined]
+    stream.close()
     assert engine.text(0) == [1, 2, 3, *taken]
     # The newest token is the one that the next decode begins with; the hidden row precedes it.
     assert target.tokens(0) == (1, 2, 3, *taken[:-1])

@@ -1,0 +1,56 @@
+"""Room in a full context: which turns leave it, and what the model is asked about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from gemmtp.prompt.conversation import Message
+
+Overflow = Literal["stop", "shift", "summarise"]
+"""What a full context does: keep everything and end there, drop the oldest turns, or drop them for
+a summary that the model writes."""
+
+OnOverflow = Callable[[int, int], Overflow]
+"""Asked with the tokens that the new message and its answer need, and those that are free."""
+
+ANSWER_ROOM, ANSWER_SHARE = 256, 8
+"""Tokens that a prompt leaves for the answer, at most an eighth of the context."""
+
+SPARE_SHARE = 4
+"""Dropping frees a quarter of the context: everything behind the gap has to be read again, and that
+should not happen in every turn."""
+
+SUMMARY_ROOM = 256
+"""The longest summary, at most an eighth of the context."""
+
+SUMMARY_REQUEST = (
+    "Summarise our conversation so far in a few sentences, for yourself: facts, names, decisions "
+    "and open questions. Write nothing but the summary."
+)
+SUMMARY_HEAD = "What was said earlier in this conversation, in short:\n"
+
+
+def never(needed: int, free: int) -> Overflow:
+    """Nothing leaves the context."""
+    return "stop"
+
+
+def answer_room(n_ctx: int, max_tokens: int | None) -> int:
+    """How many tokens to leave for an answer."""
+    room = min(ANSWER_ROOM, n_ctx // ANSWER_SHARE)
+    return room if max_tokens is None else min(room, max_tokens)
+
+
+def summary_room(n_ctx: int) -> int:
+    """How long a summary may be."""
+    return min(SUMMARY_ROOM, n_ctx // ANSWER_SHARE)
+
+
+def cut(messages: Sequence[Message], fits: Callable[[Sequence[Message]], bool]) -> int | None:
+    """How many of the oldest messages must go, in whole turns, so that the rest ``fits``.
+
+    The last turn stays; where that does not fit alone, all others go. None without another turn.
+    """
+    starts = [i for i, message in enumerate(messages) if message.role == "user"][1:]
+    return next((at for at in starts if fits(messages[at:])), starts[-1] if starts else None)
