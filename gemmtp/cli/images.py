@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gemmtp import settings
 from gemmtp.cli.fitting import Fitted
-from gemmtp.errors import UsageError
+from gemmtp.errors import ModelError, UsageError
 from gemmtp.llama.pair import CheckedPair, Pair
 from gemmtp.prompt.attachments import (
     Picture,
@@ -56,15 +56,22 @@ class Images:
     def projector(self, files: ModelFiles, checked: CheckedPair) -> CheckedProjector | None:
         """The projector of ``--mmproj`` or of the set, checked; None where there is none.
 
-        Raises :class:`~gemmtp.errors.UsageError` when images were given to a set without, and the
-        errors of :func:`~gemmtp_models.projector.check_projector`.
+        A set's projector that cannot be used is no reason to refuse a conversation without images:
+        that is said on stderr. Raises :class:`~gemmtp.errors.UsageError` when images were given to
+        a set without, and the errors of :func:`~gemmtp_models.projector.check_projector`.
         """
         path = self.mmproj or files.projector
         if path is None:
             if self.files:
                 raise blind(files.name)
             return None
-        return CheckedProjector.read(path, checked.geometry.embedding_length, self.tokens)
+        try:
+            return CheckedProjector.read(path, checked.geometry.embedding_length, self.tokens)
+        except ModelError as error:
+            if self.files or self.mmproj:
+                raise
+            _note(f"images are off: {error.message}")
+            return None
 
     def read(self, projector: CheckedProjector | None) -> list[tuple[Picture, Image]]:
         """The images in their order, as pictures and as parts of a message.

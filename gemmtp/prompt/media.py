@@ -136,13 +136,17 @@ class Eyes:
     ) -> None:
         self.projector, self.frame = projector, projector.frame
         self.causal = not images_see_all(model.n_embd)
-        self.markers = ImageMarkers.of(model.marker)
         self.encoded = 0
         self._model, self._on_gpu, self._threads = model, on_gpu, threads
         self._tell = tell or (lambda words: None)
         self._cache = RowCache()
         self._decoded: dict[bytes, Picture] = {}
         self._open: Projector | None = None
+
+    @functools.cached_property
+    def markers(self) -> ImageMarkers:
+        """The ids around an image; raises as :meth:`ImageMarkers.of` does."""
+        return ImageMarkers.of(self._model.marker)
 
     @property
     def is_open(self) -> bool:

@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from gemmtp.cli.images import Images
+from gemmtp.errors import PairMismatchError
+from gemmtp.llama.pair import check_files
+from gemmtp_models.names import ModelFiles
 from tests.cli.conftest import Cli
 from tests.support.pictures import noise, png, saved
 from tests.support.tiny_pair import write_drafter, write_target
@@ -171,3 +175,15 @@ def test_a_set_with_the_wrong_projector_is_not_made(cli: Cli, folder: Path, home
     result = cli("create", "tiny:eyes", *files)
     assert result.code == 3
     assert "other.gguf does not match" in result.err
+
+
+def test_a_useless_projector_keeps_nobody_from_talking(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checked = check_files(folder / "target.gguf", None)
+    files = ModelFiles("set", folder / "target.gguf", projector=folder / "other.gguf")
+    assert Images().projector(files, checked) is None
+    said = capsys.readouterr().err
+    assert said.startswith("note: images are off: other.gguf does not match")
+    with pytest.raises(PairMismatchError):
+        Images(("cat.png",)).projector(files, checked)
