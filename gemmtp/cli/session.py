@@ -64,6 +64,8 @@ def open_session(wanted: Wanted, model: str, files: ModelFiles, *, chat: bool) -
     :meth:`gemmtp.chat.sessions.Session.open` does.
     """
     origin = Origin(_name(model, files), hashes(files))
+    if wanted.save_kv and not chat and not wanted.named:
+        raise UsageError("--save-kv needs a session.", "--session NAME begins one.")
     if wanted.name is None:
         if not chat or wanted.never or not shelf.kept():
             return Session.unrecorded(origin)

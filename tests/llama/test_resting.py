@@ -30,19 +30,18 @@ def answer(pair: Pair, prompt: list[int], n: int) -> tuple[list[int], Finished]:
     return [event.token for event in events if isinstance(event, Token)], events[-1]
 
 
-@pytest.mark.parametrize("kv", ["f16", "q8_0"])
-@pytest.mark.parametrize("n_ctx", [512, 1024])
+@pytest.mark.parametrize(("kv", "n_ctx"), [("f16", 512), ("q8_0", 1024)])
 def test_a_restored_cache_goes_on_as_the_old_one(kv: KvType, n_ctx: int) -> None:
     with open_demo(kv=kv) as pair:
         prompt = pair.model.tokenize("What is 3 + 4? " * 10, bos=True)
-        said, _ = answer(pair, prompt, 150)
+        said, _ = answer(pair, prompt, 90)
         resting = pair.engine.rest(0)
         assert resting is not None
         following = [*prompt, *said, *pair.model.tokenize("And 5 + 5?")]
-        expected, there = answer(pair, following, 100)
+        expected, there = answer(pair, following, 50)
     with open_demo(n_ctx, kv) as pair:
         pair.engine.adopt(0, resting)
-        got, here = answer(pair, following, 100)
+        got, here = answer(pair, following, 50)
     assert got == expected
     assert here.statistics.cached == there.statistics.cached == len(prompt + said) - 1
     assert here.statistics.drafted_at == there.statistics.drafted_at
