@@ -1,74 +1,53 @@
-"""A draft length that measures: the depth with the most expected tokens a second, 0 included.
+"""A draft length that measures: as deep as pays, and no draft where that pays more.
 
-Two things are learned while decoding. How often the draft's i-th token is kept once the ones before
-it were, with older rounds counting less. And what a whole round costs at each depth, by the number
-of slots: measured, not modelled, because the cost of a target pass is not a line in its rows (2 can
-take less time than 1). A round at depth k is expected to emit 1 + a1 + a1 a2 + ... + a1 a2...ak
-tokens, and the best depth is the one with the most of them a second.
+A draft of k tokens is expected to emit 1 + a1 + a1 a2 + ... + a1 a2...ak tokens, where ai is how
+often token i is kept once those before it were (:mod:`gemmtp.engine.acceptance`), and costs k
+drafter passes and one target pass over k + 1 rows (:mod:`gemmtp.engine.costs`). The rate of the
+best k, or of none, is what a second is worth. A draft then goes on while what another token is
+expected to bring is worth more than the seconds it takes, and what is expected follows how sure the
+drafter was of the tokens it has drafted: a sure draft goes deeper than the average, an unsure one
+stops.
 
-The text does not depend on any of this where drafts are compared; where they are verified by
-rejection, the depth is chosen before the draft is drawn, which keeps the distribution.
+The text does not depend on any of this where drafts are compared. Where they are verified by
+rejection, whether to go on is decided from the tokens drafted before, which keeps the distribution:
+a token that was drawn is never dropped.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from gemmtp.engine.depth import checked_depth
+from gemmtp.engine.acceptance import Acceptance, SharedAcceptance
+from gemmtp.engine.costs import TRIES, Costs, CostsByContext
+from gemmtp.engine.depth import Round, checked_depth
 
-PRIOR_KEPT = 0.75
-"""Acceptance assumed before anything is known, worth one observation."""
-
-IDLE_FORGET = 0.99
-"""The same for a round without a draft: what was known grows stale, and drafting is tried again."""
-
-FORGET = 0.97
-"""What a round's observation of acceptance is worth one round later."""
-
-COST_SHARE, STALE_SHARE = 0.15, 0.5
-"""How much of a cost estimate the newest round makes up, and at most after a long while."""
-
-STALE_ROUNDS = 100
-"""Rounds without a look at a depth after which its cost counts as stale."""
-
-OUTLIER = 2.0
-"""A round counts at most so many times its depth's estimate: a machine may stall for a moment."""
-
-TRIES = 2
-"""Rounds after which a depth's cost counts as known."""
-
-FIRST_PROBE, LAST_PROBE = 24, 384
-"""Rounds until another depth is tried again; doubled when that did not pay."""
-
-HOPE = 0.9
-"""What a guessed cost is lowered by, so that a promising depth is tried before it is judged."""
-
-
-@dataclass(slots=True)
-class _Cost:
-    seconds: float = 0.0
-    rounds: int = 0
-    last: int = 0
-
-    def add(self, seconds: float, now: int) -> None:
-        if self.rounds >= TRIES:
-            seconds = min(seconds, OUTLIER * self.seconds)
-        stale = STALE_SHARE * min(1.0, (now - self.last) / STALE_ROUNDS)
-        self.last = now
-        share = max(COST_SHARE, stale, 1 / (self.rounds + 1))
-        self.seconds += share * (seconds - self.seconds)
-        self.rounds += 1
+FIRST_PROBE, FIRST_IDLE_PROBE, LAST_PROBE = 24, 96, 384
+"""Rounds until another depth is tried again, the second where drafting does not pay; doubled when
+that did not pay either."""
 
 
 @dataclass(slots=True)
 class _Regime:
-    """What is known for one number of slots."""
+    """What goes on at one number of slots."""
 
-    costs: dict[int, _Cost] = field(default_factory=dict)
-    rounds: int = 0
-    best: int | None = None
+    tried: dict[int, int] = field(default_factory=dict)
+    best: int = 0
+    probes: int = 0
     since_probe: int = 0
     probe_after: int = FIRST_PROBE
+
+
+@dataclass(slots=True)
+class _Plan:
+    """The round that is being drafted. ``forced`` is a depth to be tried, whatever it brings."""
+
+    slots: int = 1
+    forced: int | None = None
+    best: int = 0
+    worth: float = 0.0
+    costs: Costs = field(default_factory=Costs)
 
 
 class AdaptiveDepth:
@@ -77,9 +56,11 @@ class AdaptiveDepth:
     def __init__(self, start: int = 3, most: int = 8) -> None:
         self._most = checked_depth(most)
         self._start = min(checked_depth(start), most)
-        self._hits = [0.0] * most
-        self._tries = [0.0] * most
+        self._shared: dict[str, SharedAcceptance] = {}
+        self._answers: dict[int, Acceptance] = {}
+        self._costs = CostsByContext()
         self._regimes: dict[int, _Regime] = {}
+        self._plan = _Plan()
 
     @property
     def most(self) -> int:
@@ -88,62 +69,124 @@ class AdaptiveDepth:
     def describe(self) -> str:
         return f"adaptive, up to {self._most}"
 
-    def learn(self, drafted: int, accepted: int) -> None:
-        if not drafted:
-            self._hits = [IDLE_FORGET * hits for hits in self._hits]
-            self._tries = [IDLE_FORGET * tries for tries in self._tries]
-        for i in range(min(accepted + 1, drafted)):
-            self._hits[i] = FORGET * self._hits[i] + (i < accepted)
-            self._tries[i] = FORGET * self._tries[i] + 1
+    def explain(self) -> str:
+        plan = self._plan
+        if plan.forced is not None or not plan.worth:
+            return "still measuring"
+        plain = plan.slots / plan.costs.verify(plan.slots)
+        rates = f"{plain:.1f} tok/s plain, {self._rate(plan.best or 1):.1f}"
+        if not plan.best:
+            return f"not drafting: {rates} expected of a draft"
+        return f"about {plan.best}: {rates} expected of it"
 
-    def observe(self, slots: int, depth: int, seconds: float) -> None:
-        """A round of ``slots`` answers, each drafted ``depth`` deep, took ``seconds``."""
-        regime = self._regimes.setdefault(slots, _Regime())
-        regime.rounds += 1
-        regime.costs.setdefault(depth, _Cost()).add(seconds, regime.rounds)
+    def join(self, slot: int, rule: str) -> None:
+        shared = self._shared.setdefault(rule, SharedAcceptance(self._most))
+        self._answers[slot] = Acceptance(shared, self._most)
 
-    def choose(self, slots: int = 1) -> int:
-        regime = self._regimes.setdefault(slots, _Regime())
-        # Plain decoding and the first depth are measured before anything is compared with them.
+    def plan(self, slots: Sequence[int], context: int) -> list[int]:
+        regime = self._regimes.setdefault(len(slots), _Regime())
+        plan = self._plan = _Plan(len(slots), costs=self._costs.at(context))
+        plan.forced = self._to_measure(regime, plan)
+        if plan.forced is not None:
+            regime.tried[plan.forced] = regime.tried.get(plan.forced, 0) + 1
+            return [plan.forced] * len(slots)
+        answers = [self._answers[slot] for slot in slots]
+        rates = [_rate(plan, answers, depth) for depth in range(self._most + 1)]
+        plan.best = max(range(len(rates)), key=rates.__getitem__)
+        plan.worth = rates[plan.best]
+        plan.forced = self._probe(regime, plan, rates)
+        if plan.forced is not None:
+            return [plan.forced] * len(slots)
+        return [self._most if plan.best and self.goes_on(slot, ()) else 0 for slot in slots]
+
+    def goes_on(self, slot: int, margins: Sequence[float]) -> bool:
+        plan, answer = self._plan, self._answers[slot]
+        if plan.forced is not None:
+            return len(margins) < plan.forced
+        survival = 1.0
+        for i, margin in enumerate(margins):
+            survival *= answer.given(i, margin)
+        gained, done = 0.0, len(margins)
+        for depth in range(done + 1, self._most + 1):
+            survival *= answer.at(depth - 1)
+            gained += survival
+            if gained > plan.worth * _extra_seconds(plan, done, depth):
+                return True
+        return False
+
+    def learn(self, slot: int, drafted: int, accepted: int, margins: Sequence[float]) -> None:
+        self._answers[slot].learn(drafted, accepted, margins)
+
+    def observe(self, round: Round) -> None:
+        self._costs.at(round.context).add(
+            round.rows, round.slots, round.steps, round.draft_seconds, round.verify_seconds
+        )
+
+    def state(self) -> dict[str, Any]:
+        """What was learned about this machine and this pair, fit for JSON."""
+        kept = {rule: shared.state() for rule, shared in self._shared.items()}
+        return {"costs": self._costs.state(), "kept": kept}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Begin with what an earlier process had learned.
+
+        Raises ValueError, KeyError or TypeError on anything but what :meth:`state` gave.
+        """
+        costs, kept = CostsByContext(), {}
+        costs.restore(state["costs"])
+        for rule, shared in state["kept"].items():
+            kept[rule] = SharedAcceptance(self._most)
+            kept[rule].restore(shared)
+        self._costs, self._shared = costs, kept
+
+    def _to_measure(self, regime: _Regime, plan: _Plan) -> int | None:
+        """The first depth and plain decoding are measured before anything is compared with them."""
         for depth in (self._start, 0):
-            if not self._known(regime, depth):
+            # A round that could not be timed, beside a newcomer's prompt, is not waited for.
+            tried = regime.tried.get(depth, 0)
+            if not plan.costs.knows(plan.slots * (depth + 1)) and tried < 2 * TRIES:
                 return depth
-        best = max(range(self._most + 1), key=lambda depth: self._rate(regime, depth))
+        return None
+
+    def _probe(self, regime: _Regime, plan: _Plan, rates: Sequence[float]) -> int | None:
+        """Now and then another depth, which refreshes what is known of it."""
+        best = plan.best
         if best != regime.best:
-            regime.best, regime.since_probe, regime.probe_after = best, 0, FIRST_PROBE
+            regime.best, regime.since_probe = best, 0
+            regime.probe_after = FIRST_PROBE if best else FIRST_IDLE_PROBE
         regime.since_probe += 1
-        # Where the best is not to draft, what is known of drafting fades, which tries it again.
-        if best == 0 or regime.since_probe <= regime.probe_after:
-            return best
-        # The runner-up refreshes what is known of the neighbours, and of plain decoding.
+        if regime.since_probe <= regime.probe_after:
+            return None
         regime.since_probe = 0
         regime.probe_after = min(2 * regime.probe_after, LAST_PROBE)
-        others = [depth for depth in (0, best - 1, best + 1, best + 2) if 0 <= depth <= self._most]
-        others = [depth for depth in others if depth != best]
-        return max(others, key=lambda depth: self._rate(regime, depth))
+        regime.probes += 1
+        others = [
+            d for d in (0, best - 1, best + 1, best + 2) if 0 <= d <= self._most and d != best
+        ]
+        if regime.probes % 2:
+            return max(others, key=rates.__getitem__)
+        # In turn, what was not looked at for longest: it may have been measured on a bad day.
+        return min(others, key=lambda d: plan.costs.last_measured(plan.slots * (d + 1)))
 
-    def expected(self, depth: int) -> float:
-        """Tokens that a round of this depth is expected to emit."""
-        tokens = kept = 1.0
-        for i in range(depth):
-            kept *= (self._hits[i] + PRIOR_KEPT) / (self._tries[i] + 1)
-            tokens += kept
-        return tokens
+    def _rate(self, depth: int) -> float:
+        return _rate(self._plan, list(self._answers.values()), depth)
 
-    def _rate(self, regime: _Regime, depth: int) -> float:
-        return self.expected(depth) / self._cost(regime, depth)
 
-    def _known(self, regime: _Regime, depth: int) -> bool:
-        return depth in regime.costs and regime.costs[depth].rounds >= TRIES
+def _rate(plan: _Plan, answers: Sequence[Acceptance], depth: int) -> float:
+    """Tokens a second over all slots when every draft is ``depth`` deep."""
+    tokens = plan.slots * sum(answer.tokens(depth) for answer in answers) / len(answers)
+    seconds = plan.costs.verify(plan.slots * (depth + 1))
+    return tokens / (seconds + depth * plan.costs.draft(plan.slots))
 
-    def _cost(self, regime: _Regime, depth: int) -> float:
-        """Seconds of a round; along a line, on the hopeful side, for a depth not tried enough."""
-        if self._known(regime, depth):
-            return regime.costs[depth].seconds
-        known = sorted(other for other in regime.costs if self._known(regime, other))
-        if len(known) == 1:
-            return HOPE * regime.costs[known[0]].seconds
-        above = next((i for i, other in enumerate(known) if other > depth), len(known) - 1)
-        low, high = known[above - 1], known[above]
-        a, b = regime.costs[low].seconds, regime.costs[high].seconds
-        return HOPE * max(a, a + (b - a) * (depth - low) / (high - low))
+
+def _extra_seconds(plan: _Plan, done: int, depth: int) -> float:
+    """What it costs to draft one slot ``depth`` deep instead of ``done``.
+
+    A slot beside others pays its part of the drafter's passes and the average price of a row.
+    """
+    steps, costs, slots = depth - done, plan.costs, plan.slots
+    draft = steps * costs.draft(slots) / slots
+    if slots == 1:
+        return draft + costs.verify(depth + 1) - costs.verify(done + 1)
+    rows = slots * plan.best
+    return draft + steps * (costs.verify(slots + rows) - costs.verify(slots)) / rows

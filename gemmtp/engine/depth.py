@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from gemmtp.errors import UsageError
@@ -13,24 +15,57 @@ HEURISTIC_START = 3
 """Where the heuristic begins: the depth that llama.cpp's MTP drafting uses throughout."""
 
 
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What a round cost: ``steps`` drafter passes, then one target pass over ``rows`` rows.
+
+    ``slots`` answers took part and ``context`` tokens lay in their caches together. Seconds are
+    wall time, our own Python included.
+    """
+
+    slots: int
+    rows: int
+    steps: int
+    draft_seconds: float
+    verify_seconds: float
+    context: int = 0
+
+
 class DepthChooser(Protocol):
-    """Says how deep the next draft is and learns from what came of it."""
+    """Says how deep drafts go and learns from what came of them.
+
+    A slot is known to it from :meth:`join` on. A draft may always be shorter than what was asked
+    for, and never depends on tokens that were not drafted yet.
+    """
 
     @property
     def most(self) -> int:
         """The deepest draft it can ask for."""
 
-    def choose(self, slots: int = 1) -> int:
-        """The depth of the next draft beside ``slots - 1`` others; 0 decodes plainly."""
+    def join(self, slot: int, rule: str) -> None:
+        """A new answer begins in ``slot``; its drafts are verified by ``rule``."""
 
-    def learn(self, drafted: int, accepted: int) -> None:
-        """``accepted`` of ``drafted`` tokens were kept."""
+    def plan(self, slots: Sequence[int], context: int) -> list[int]:
+        """The greatest depth of the next draft of each slot; 0 decodes plainly."""
 
-    def observe(self, slots: int, depth: int, seconds: float) -> None:
-        """A round of ``slots`` answers, each drafted ``depth`` deep, took ``seconds``."""
+    def goes_on(self, slot: int, margins: Sequence[float]) -> bool:
+        """Whether to draft another token behind these.
+
+        ``margins`` are, for every token drafted so far, by how much the drafter's best logit
+        surpassed its second.
+        """
+
+    def learn(self, slot: int, drafted: int, accepted: int, margins: Sequence[float]) -> None:
+        """``accepted`` of the ``drafted`` tokens were kept."""
+
+    def observe(self, round: Round) -> None:
+        """A round's cost."""
 
     def describe(self) -> str:
         """A few words for the start line."""
+
+    def explain(self) -> str:
+        """What it would do now and why, for the statistics."""
 
 
 def checked_depth(depth: int) -> int:
@@ -41,9 +76,15 @@ def checked_depth(depth: int) -> int:
 
 
 class _Unclocked:
-    """The part of a chooser that does not look at the clock."""
+    """The part of a chooser that looks neither at the clock nor at the drafter."""
 
-    def observe(self, slots: int, depth: int, seconds: float) -> None:
+    def join(self, slot: int, rule: str) -> None:
+        """All answers are alike."""
+
+    def goes_on(self, slot: int, margins: Sequence[float]) -> bool:
+        return True
+
+    def observe(self, round: Round) -> None:
         """The clock does not matter here."""
 
 
@@ -57,40 +98,47 @@ class FixedDepth(_Unclocked):
     def most(self) -> int:
         return self._depth
 
-    def choose(self, slots: int = 1) -> int:
-        return self._depth
+    def plan(self, slots: Sequence[int], context: int) -> list[int]:
+        return [self._depth] * len(slots)
 
-    def learn(self, drafted: int, accepted: int) -> None:
+    def learn(self, slot: int, drafted: int, accepted: int, margins: Sequence[float]) -> None:
         """A fixed depth does not learn."""
 
     def describe(self) -> str:
         return f"{self._depth}"
 
+    def explain(self) -> str:
+        return f"{self._depth}, as asked"
+
 
 class HeuristicDepth(_Unclocked):
     """Two more after a draft that was kept whole, one less otherwise, never below one.
 
-    This is the ``heuristic`` schedule of assisted generation in transformers.
+    This is the ``heuristic`` schedule of assisted generation in transformers, for every slot.
     """
 
     def __init__(self, start: int = HEURISTIC_START, most: int = MAX_DEPTH) -> None:
         self._most = checked_depth(most)
-        self._depth = min(max(1, checked_depth(start)), self._most)
+        self._start = min(max(1, checked_depth(start)), self._most)
+        self._depths: dict[int, int] = {}
 
     @property
     def most(self) -> int:
         return self._most
 
-    def choose(self, slots: int = 1) -> int:
-        return self._depth
+    def plan(self, slots: Sequence[int], context: int) -> list[int]:
+        return [self._depths.get(slot, self._start) for slot in slots]
 
-    def learn(self, drafted: int, accepted: int) -> None:
+    def learn(self, slot: int, drafted: int, accepted: int, margins: Sequence[float]) -> None:
         if not drafted:
             return
-        if accepted == drafted:
-            self._depth = min(self._depth + 2, self._most)
-        else:
-            self._depth = max(self._depth - 1, 1)
+        step = 2 if accepted == drafted else -1
+        depth = self._depths.get(slot, self._start) + step
+        self._depths[slot] = min(max(depth, 1), self._most)
 
     def describe(self) -> str:
         return f"heuristic, up to {self._most}"
+
+    def explain(self) -> str:
+        depths = sorted(set(self._depths.values())) or [self._start]
+        return f"{', '.join(map(str, depths))} by what was kept last"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -13,6 +13,10 @@ from gemmtp.engine.processors import Processor
 from gemmtp.engine.proposal import Proposal
 from gemmtp.engine.sampling import Distribution
 
+Source = Literal["mtp", "lookup"]
+"""Who proposed a draft: the multi-token-prediction head, or the text itself."""
+MTP: Source = "mtp"
+
 
 @dataclass(slots=True)
 class Want:
@@ -20,7 +24,8 @@ class Want:
 
     ``token`` is the newest token, at ``position``, not in the KV cache yet; ``hidden`` float32[d]
     is the target's state one position earlier; ``history`` ends with ``token``. ``proposal`` draws
-    the drafted tokens; without one they are the drafter's best.
+    the drafted tokens; without one they are the drafter's best. ``goes_on`` is asked by slot and
+    margins (see :class:`Draft`) before every further token; ``depth`` bounds it.
     """
 
     slot: int
@@ -32,14 +37,21 @@ class Want:
     processors: Sequence[Processor]
     stop_tokens: frozenset[int]
     proposal: Proposal | None = None
+    goes_on: Callable[[int, Sequence[float]], bool] | None = None
 
 
 @dataclass(slots=True)
 class Draft:
-    """Drafted tokens, and the distributions they were drawn from where they were drawn."""
+    """Drafted tokens, and the distributions they were drawn from where they were drawn.
+
+    ``margins`` are, by token, by how much the drafter's best logit surpassed its second: it is
+    sure of itself by so much.
+    """
 
     tokens: list[int] = field(default_factory=list)
     q: list[Distribution] = field(default_factory=list)
+    margins: list[float] = field(default_factory=list)
+    source: Source = MTP
 
 
 class DraftSource(Protocol):
@@ -122,8 +134,10 @@ def _propose(logits: Floats, want: Want, draft: Draft) -> None:
     """Draft one more token once the processors, which follow the draft, had their say."""
     for processor in want.processors:
         processor.apply(logits, want.history)
+    best = int(logits.argmax())
+    draft.margins.append(_margin(logits, best))
     if want.proposal is None:
-        token = int(logits.argmax())
+        token = best
     else:
         position = want.position + 1 + len(draft.tokens)
         token, q = want.proposal.draw(logits, position)
@@ -133,6 +147,17 @@ def _propose(logits: Floats, want: Want, draft: Draft) -> None:
         want.history.append(token)
         for processor in want.processors:
             processor.accept(token)
+
+
+def _margin(logits: Floats, best: int) -> float:
+    """How far the second logit lies below that of ``best``."""
+    highest = logits[best]
+    if highest == -np.inf:
+        return 0.0
+    logits[best] = -np.inf
+    margin = float(highest - logits.max())
+    logits[best] = highest
+    return margin
 
 
 def _withdraw(want: Want, draft: Draft) -> None:
@@ -145,4 +170,6 @@ def _withdraw(want: Want, draft: Draft) -> None:
 
 
 def _finished(want: Want, draft: Draft) -> bool:
-    return len(draft.tokens) >= want.depth or draft.tokens[-1] in want.stop_tokens
+    if len(draft.tokens) >= want.depth or draft.tokens[-1] in want.stop_tokens:
+        return True
+    return want.goes_on is not None and not want.goes_on(want.slot, draft.margins)

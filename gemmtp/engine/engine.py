@@ -23,8 +23,8 @@ import numpy as np
 
 from gemmtp.engine.backend import Floats, Row, Target
 from gemmtp.engine.checkpoints import Checkpoints
-from gemmtp.engine.depth import DepthChooser, FixedDepth
-from gemmtp.engine.drafting import Draft, DraftSource, Want
+from gemmtp.engine.depth import DepthChooser, FixedDepth, Round
+from gemmtp.engine.drafting import MTP, Draft, DraftSource, Want
 from gemmtp.engine.media import Media, check_media, decode_next, tokens_ahead
 from gemmtp.engine.pace import Pace
 from gemmtp.engine.processors import Processor
@@ -187,6 +187,7 @@ class Engine:
             ahead,
         )
         self._runs[slot.index] = run
+        run.depth.join(slot.index, rule)
         return slot.index
 
     def step(self) -> list[Event]:
@@ -194,10 +195,11 @@ class Engine:
         runs = list(self._runs.values())
         if not runs:
             return []
-        start, native = time.perf_counter(), self.native_seconds
+        native, start = self.native_seconds, time.perf_counter()
         deciding = [run for run in runs if not run.filling]
         filling = [run for run in runs if run.filling]
         self._draft(deciding)
+        drafted = time.perf_counter()
         events = self._read_media(filling)
         rows = [row for run in deciding for row in _verification_rows(run)]
         chunks = self._chunks(filling, self.target.max_rows - len(rows))
@@ -214,7 +216,10 @@ class Engine:
         for run, n in chunks:
             events += self._filled(run, n, output)
             output += not run.filling
-        self._clock(deciding, filling, start, native)
+        end = time.perf_counter()
+        self._clock(deciding, filling, end - start, self.native_seconds - native)
+        if deciding and not filling:
+            self._observe(deciding, drafted - start, end - drafted)
         return events + self._finish(runs, events)
 
     def generate(self, request: Request) -> Generator[Event, None, None]:
@@ -315,17 +320,30 @@ class Engine:
             )
 
     def _draft(self, runs: Sequence[_Run]) -> None:
-        wants = [self._want(run, len(runs)) for run in runs]
+        depths = self._depths(runs)
+        wants = [self._want(run, depth) for run, depth in zip(runs, depths, strict=True)]
         for run, draft in zip(runs, self.drafting.draft(wants), strict=True):
             run.draft = draft
 
-    def _want(self, run: _Run, slots: int) -> Want:
-        slot = run.slot
-        depth = 0
+    def _depths(self, runs: Sequence[_Run]) -> list[int]:
+        """How deep each run may draft; runs that share a chooser are planned together."""
+        depths = {run.slot.index: 0 for run in runs}
         if self.drafting.reason is None:
-            depth = min(run.depth.choose(slots), self.target.n_ctx - 1 - slot.held)
-            if run.request.max_tokens is not None:
-                depth = min(depth, run.request.max_tokens - run.statistics.generated - 1)
+            context = self._context()
+            for chooser in _choosers(runs):
+                slots = [run.slot.index for run in runs if run.depth is chooser]
+                depths.update(zip(slots, chooser.plan(slots, context), strict=True))
+        return [depths[run.slot.index] for run in runs]
+
+    def _context(self) -> int:
+        """Tokens in the caches of the slots at work."""
+        return sum(run.slot.held for run in self._runs.values())
+
+    def _want(self, run: _Run, depth: int) -> Want:
+        slot = run.slot
+        depth = min(depth, self.target.n_ctx - 1 - slot.held)
+        if run.request.max_tokens is not None:
+            depth = min(depth, run.request.max_tokens - run.statistics.generated - 1)
         return Want(
             slot.index,
             slot.text[-1],
@@ -336,6 +354,7 @@ class Engine:
             run.processors,
             run.request.stop_tokens,
             run.verifier.proposal,
+            run.depth.goes_on,
         )
 
     def _read_media(self, filling: Sequence[_Run]) -> list[Event]:
@@ -379,7 +398,9 @@ class Engine:
         slot.held += len(emitted)
         if len(emitted) <= len(draft):
             self.target.remove(slot.index, slot.held)
-        run.depth.learn(len(draft), accepted)
+        if run.draft.source == MTP or not draft:
+            tried = min(len(draft), len(emitted)) if run.ended else len(draft)
+            run.depth.learn(slot.index, tried, accepted, run.draft.margins)
         run.statistics.count_round(len(draft), accepted, len(emitted))
         run.statistics.generated += len(emitted)
         run.statistics.overlap = run.verifier.overlap
@@ -426,24 +447,36 @@ class Engine:
         return None
 
     def _clock(
-        self, deciding: Sequence[_Run], filling: Sequence[_Run], start: float, native: float
+        self, deciding: Sequence[_Run], filling: Sequence[_Run], seconds: float, native: float
     ) -> None:
-        seconds = time.perf_counter() - start
-        native = self.native_seconds - native
         for run in deciding:
             run.statistics.decode_seconds += seconds
             run.statistics.native_seconds += native
         for run in filling:
             run.statistics.prompt_seconds += seconds
-        drafted = {len(run.draft.tokens) for run in deciding}
-        if len(drafted) == 1 and not filling:
-            for depth in {id(run.depth): run.depth for run in deciding}.values():
-                depth.observe(len(deciding), max(drafted), seconds)
+
+    def _observe(self, runs: Sequence[_Run], draft: float, verify: float) -> None:
+        """Tell the choosers of depths what a round of answers alone has cost."""
+        round = Round(
+            slots=len(runs),
+            rows=sum(len(run.draft.tokens) + 1 for run in runs),
+            steps=max(len(run.draft.tokens) * (run.draft.source == MTP) for run in runs),
+            draft_seconds=draft,
+            verify_seconds=verify,
+            context=self._context(),
+        )
+        for chooser in _choosers(runs):
+            chooser.observe(round)
 
     @property
     def native_seconds(self) -> float:
         """Seconds spent in forward passes so far."""
         return self.target.native_seconds + self.drafting.native_seconds
+
+
+def _choosers(runs: Sequence[_Run]) -> list[DepthChooser]:
+    """The choosers of depths at work, each once."""
+    return list({id(run.depth): run.depth for run in runs}.values())
 
 
 def _shared(slot: Slot, prompt: Sequence[int]) -> int:

@@ -2,52 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 
 from gemmtp.engine.adaptive import AdaptiveDepth
+from gemmtp.engine.depth import Round
 from gemmtp.errors import UsageError
 
 MOST = 8
-Cost = Callable[[int], float]
+DRAFT = 0.05
+"""What a drafter's pass costs, where a target's pass over one row costs 1."""
+Verify = Callable[[int], float]
+Text = Sequence[tuple[float, float]]
+"""For one kind of token, or two: how probable it is, and how often such a draft is kept."""
 
 
-def rate(cost: Cost, kept: list[float], depth: int) -> float:
+def rate(verify: Verify, text: Text, depth: int) -> float:
     """Tokens a second at a fixed depth, in the long run."""
-    return (1 + sum(np.prod(kept[:i]) for i in range(1, depth + 1))) / cost(depth)
+    kept = sum(share * often for share, often in text)
+    return sum(kept**i for i in range(depth + 1)) / (verify(depth + 1) + depth * DRAFT)
 
 
-def simulate(
-    chooser: AdaptiveDepth, cost: Cost, kept: list[float], rounds: int, noise: float, seed: int = 0
-) -> float:
-    """Tokens a second over ``rounds`` of a machine with these costs and acceptances."""
-    random = np.random.default_rng(seed)
-    tokens = seconds = 0.0
-    for _ in range(rounds):
-        depth = chooser.choose()
-        accepted = 0
-        while accepted < depth and random.random() < kept[accepted]:
-            accepted += 1
-        spent = cost(depth) * float(random.lognormal(0.0, noise))
-        chooser.learn(depth, accepted)
-        chooser.observe(1, depth, spent)
-        tokens, seconds = tokens + 1 + accepted, seconds + spent
-    return tokens / seconds
+class Machine:
+    """Plays rounds: kinds of tokens are drawn, and the drafter's margin tells the kind."""
+
+    def __init__(self, verify: Verify, text: Text, noise: float = 0.1, seed: int = 0) -> None:
+        self.verify, self.text, self.noise = verify, text, noise
+        self.random = np.random.default_rng(seed)
+        self.tokens = self.seconds = 0.0
+        self.depths: list[int] = []
+
+    def draft(self, chooser: AdaptiveDepth, slot: int, most: int) -> tuple[list[float], int]:
+        """The margins of one slot's draft, and how many of its tokens are kept."""
+        margins: list[float] = []
+        accepted, alive = 0, True
+        while len(margins) < most and (not margins or chooser.goes_on(slot, margins)):
+            kind = int(len(self.text) > 1 and self.random.random() > self.text[0][0])
+            margins.append(1.0 + 4.0 * kind)
+            alive = alive and self.random.random() < self.text[kind][1]
+            accepted += alive
+        return margins, accepted
+
+    def play(self, chooser: AdaptiveDepth, rounds: int, slots: Sequence[int] = (0,)) -> float:
+        """Tokens a second over ``rounds``."""
+        before = self.tokens, self.seconds
+        for _ in range(rounds):
+            plan = chooser.plan(slots, 100)
+            drafts = [self.draft(chooser, s, k) for s, k in zip(slots, plan, strict=True)]
+            rows = sum(len(margins) + 1 for margins, _ in drafts)
+            steps = max(len(margins) for margins, _ in drafts)
+            noise = float(self.random.lognormal(0.0, self.noise))
+            draft, verify = steps * DRAFT * noise, self.verify(rows) * noise
+            for slot, (margins, accepted) in zip(slots, drafts, strict=True):
+                chooser.learn(slot, len(margins), accepted, margins)
+                self.tokens += 1 + accepted
+                self.depths.append(len(margins))
+            chooser.observe(Round(len(slots), rows, steps, draft, verify, 100))
+            self.seconds += draft + verify
+        return (self.tokens - before[0]) / (self.seconds - before[1])
 
 
-MACHINES: dict[str, Cost] = {
-    "memory-bound": lambda k: 1.0 + 0.05 * k,
-    "two rows cheaper than one": lambda k: 1.0 if k == 0 else 0.85 + 0.07 * k,
-    "every row costs": lambda k: 1.0 + 0.6 * k,
-    "experts": lambda k: 1.0 + 0.35 * min(k, 2) + 0.2 * max(0, k - 2),
-    "a step at five rows": lambda k: 1.0 + 0.04 * k + (0.8 if k >= 4 else 0.0),
+def adaptive(slots: Sequence[int] = (0,)) -> AdaptiveDepth:
+    chooser = AdaptiveDepth(3, MOST)
+    for slot in slots:
+        chooser.join(slot, "compare")
+    return chooser
+
+
+MACHINES: dict[str, Verify] = {
+    "memory-bound": lambda n: 0.97 + 0.03 * n,
+    "two rows cheaper than one": lambda n: 1.0 if n == 1 else 0.80 + 0.05 * n,
+    "every row costs": lambda n: 0.4 + 0.6 * n,
+    "experts": lambda n: 0.65 + 0.35 * min(n, 3) + 0.2 * max(0, n - 3),
+    "a step at five rows": lambda n: 1.0 + 0.01 * n + (0.8 if n >= 5 else 0.0),
 }
-TEXTS = {
-    "code": [0.92, 0.88, 0.86, 0.86, 0.85, 0.85, 0.85, 0.85],
-    "prose": [0.6, 0.55, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5],
-    "noise": [0.02] * 8,
+TEXTS: dict[str, Text] = {
+    "code": [(1.0, 0.88)],
+    "prose": [(1.0, 0.55)],
+    "noise": [(1.0, 0.02)],
+    "patches": [(0.4, 0.15), (0.6, 0.97)],
 }
 
 
@@ -56,41 +92,125 @@ TEXTS = {
 def test_it_comes_near_the_best_fixed_depth_and_never_far_below_plain(
     machine: str, text: str
 ) -> None:
-    cost, kept = MACHINES[machine], TEXTS[text]
-    best = max(rate(cost, kept, depth) for depth in range(MOST + 1))
-    reached = [
-        simulate(AdaptiveDepth(3, MOST), cost, kept, 400, noise=0.1, seed=seed) for seed in range(8)
-    ]
+    verify = MACHINES[machine]
+    best = max(rate(verify, TEXTS[text], depth) for depth in range(MOST + 1))
+    reached = [Machine(verify, TEXTS[text], seed=seed).play(adaptive(), 400) for seed in range(8)]
     assert np.median(reached) >= 0.95 * best
-    assert min(reached) >= 0.93 * rate(cost, kept, 0)
+    assert min(reached) >= 0.93 * rate(verify, TEXTS[text], 0)
+
+
+def test_a_sure_drafter_goes_deeper_and_an_unsure_one_stops() -> None:
+    verify, patches = MACHINES["memory-bound"], TEXTS["patches"]
+    best = max(rate(verify, patches, depth) for depth in range(MOST + 1))
+    reached = [Machine(verify, patches, seed=seed).play(adaptive(), 1000) for seed in range(3)]
+    assert np.median(reached) >= 1.05 * best
 
 
 def test_it_follows_a_machine_and_a_text_that_change() -> None:
-    chooser = AdaptiveDepth(3, MOST)
-    simulate(chooser, MACHINES["every row costs"], TEXTS["noise"], 300, 0.05)
-    after = simulate(chooser, MACHINES["memory-bound"], TEXTS["code"], 1500, 0.05)
+    chooser = adaptive()
+    Machine(MACHINES["every row costs"], TEXTS["noise"]).play(chooser, 300)
+    after = Machine(MACHINES["memory-bound"], TEXTS["code"]).play(chooser, 1500)
     best = max(rate(MACHINES["memory-bound"], TEXTS["code"], d) for d in range(MOST + 1))
     assert after >= 0.7 * best
 
 
 def test_a_stalled_round_does_not_change_its_mind() -> None:
-    chooser = AdaptiveDepth(3, MOST)
-    simulate(chooser, MACHINES["memory-bound"], TEXTS["code"], 300, 0.02)
-    settled = chooser.choose()
-    chooser.observe(1, settled, 50.0)
-    assert abs(chooser.choose() - settled) <= 2
+    chooser = adaptive()
+    machine = Machine(MACHINES["memory-bound"], TEXTS["code"], noise=0.02)
+    machine.play(chooser, 300)
+    settled = np.median(machine.depths[-50:])
+    chooser.observe(Round(1, int(settled) + 1, int(settled), 5.0, 50.0, 100))
+    machine.play(chooser, 5)
+    assert abs(np.median(machine.depths[-5:]) - settled) <= 2
 
 
-def test_slots_are_measured_apart() -> None:
-    chooser = AdaptiveDepth(3, MOST)
-    for _ in range(50):
-        for slots, cost in ((1, lambda k: 1 + 0.05 * k), (8, lambda k: 1 + 1.6 * k)):
-            depth = chooser.choose(slots)
-            chooser.learn(depth, min(depth, 2))
-            chooser.observe(slots, depth, cost(depth))
-    # One choice in many is a probe.
-    assert sorted(chooser.choose(1) for _ in range(5))[2] >= 2
-    assert sorted(chooser.choose(8) for _ in range(5))[2] == 0
+def test_many_slots_draft_less_where_every_row_costs() -> None:
+    verify = MACHINES["every row costs"]
+    crowd = list(range(8))
+    chooser = adaptive(crowd)
+    machine = Machine(verify, TEXTS["prose"])
+    machine.play(chooser, 100, crowd)
+    assert np.mean(machine.depths[-200:]) < 0.5
+    reached = Machine(verify, TEXTS["prose"], seed=1).play(chooser, 100, crowd)
+    assert reached >= 0.95 * 8 / verify(8)
+
+
+def test_each_slot_drafts_as_its_own_text_allows() -> None:
+    chooser = adaptive([0, 1])
+    for _ in range(150):
+        for slot, depth in zip((0, 1), chooser.plan([0, 1], 100), strict=True):
+            chooser.learn(slot, depth, depth if slot == 0 else 0, [5.0] * depth)
+        chooser.observe(Round(2, 2 + 6, 3, 0.3, 1.0 + 0.05 * 6, 100))
+        chooser.observe(Round(2, 2, 0, 0.0, 1.0, 100))
+        chooser.observe(Round(2, 2 + 16, 8, 0.8, 2.5, 100))
+    plans = [chooser.plan([0, 1], 100) for _ in range(20)]
+    assert np.median([first for first, _ in plans]) == MOST
+    assert np.median([second for _, second in plans]) == 0
+
+
+def test_a_long_context_is_measured_apart() -> None:
+    chooser = adaptive()
+
+    def answer(context: int, verify: Verify, rounds: int) -> list[int]:
+        depths = []
+        for _ in range(rounds):
+            (most,) = chooser.plan([0], context)
+            margins: list[float] = []
+            while len(margins) < most and (not margins or chooser.goes_on(0, margins)):
+                margins.append(5.0)
+            depth = len(margins)
+            chooser.learn(0, depth, depth, margins)
+            chooser.observe(Round(1, depth + 1, depth, depth * 0.01, verify(depth + 1), context))
+            depths.append(depth)
+        return depths
+
+    assert np.median(answer(1000, lambda n: 1.0, 60)[-20:]) == MOST
+    assert np.median(answer(100_000, lambda n: 2.0 * n - 1.0, 150)[-20:]) <= 1
+    assert np.median(answer(1000, lambda n: 1.0, 20)) == MOST
+
+
+def test_what_was_learned_survives_the_process() -> None:
+    verify, text = MACHINES["every row costs"], TEXTS["noise"]
+    first = adaptive()
+    Machine(verify, text).play(first, 200)
+    second = AdaptiveDepth(3, MOST)
+    second.restore(json.loads(json.dumps(first.state())))
+    second.join(0, "compare")
+    machine = Machine(verify, text, seed=3)
+    machine.play(second, 40)
+    assert sum(machine.depths) <= 2
+    fresh = Machine(verify, text, seed=3)
+    fresh.play(adaptive(), 40)
+    assert sum(fresh.depths) > sum(machine.depths)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        {"costs": {}, "kept": {"compare": {}}},
+        {"costs": {"0": {"verify": {"1": -3.0}, "draft": {}}}, "kept": {}},
+        {"costs": {"0": {"verify": {"x": 1.0}, "draft": {}}}, "kept": {}},
+        {"costs": {}, "kept": {"compare": {"positions": [[2, 1]], "certainty": []}}},
+        {"costs": [], "kept": {}},
+    ],
+)
+def test_a_state_that_is_none_is_refused_and_changes_nothing(state: dict[str, object]) -> None:
+    chooser = adaptive()
+    before = chooser.state()
+    with pytest.raises((ValueError, KeyError, TypeError, AttributeError)):
+        chooser.restore(state)
+    assert chooser.state() == before
+
+
+def test_it_says_what_it_chose_and_why() -> None:
+    chooser = adaptive()
+    assert chooser.explain() == "still measuring"
+    Machine(MACHINES["memory-bound"], TEXTS["code"]).play(chooser, 100)
+    assert "expected of it" in chooser.explain()
+    losing = adaptive()
+    Machine(MACHINES["every row costs"], TEXTS["noise"]).play(losing, 100)
+    assert losing.explain().startswith("not drafting: ")
 
 
 def test_absurd_bounds_are_refused() -> None:

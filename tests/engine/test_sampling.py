@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from gemmtp.engine.depth import FixedDepth, HeuristicDepth
+from gemmtp.engine.noise import Noise
 from gemmtp.engine.processors import LogitBias, SuppressTokens
-from gemmtp.engine.sampling import Distribution, Noise, SamplingParameters, Shaper
+from gemmtp.engine.sampling import Distribution, SamplingParameters, Shaper
 from gemmtp.engine.stopping import StopStrings, StopWatch
 from gemmtp.errors import UsageError
 
@@ -130,10 +131,11 @@ def test_the_heuristic_grows_by_two_and_shrinks_by_one() -> None:
     depth = HeuristicDepth(3, 8)
     seen = []
     for accepted in (3, 5, 2, 6, 8, 8, 0):
-        seen.append(depth.choose())
-        depth.learn(depth.choose(), accepted)
+        (planned,) = depth.plan([0], 0)
+        seen.append(planned)
+        depth.learn(0, planned, accepted, [])
     assert seen == [3, 5, 7, 6, 8, 8, 8]
-    assert depth.choose() == 7
+    assert depth.plan([0, 1], 0) == [7, 3]
     with pytest.raises(UsageError):
         FixedDepth(17)
 
