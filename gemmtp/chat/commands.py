@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from gemmtp.chat.staging import clipboard_image
 from gemmtp.errors import UsageError
 
 if TYPE_CHECKING:
-    from gemmtp.chat.pieces import Piece
+    from gemmtp.chat.dialogue import Pieces
     from gemmtp.chat.repl import Repl
 
 _COMMAND = re.compile(r"/([a-z]+|\?)(?:\s+(.*))?\s*", re.DOTALL | re.IGNORECASE)
@@ -27,7 +27,7 @@ class Leave(Exception):
     """The chat is over."""
 
 
-Run = Callable[["Repl", str], "Iterator[Piece] | None"]
+Run = Callable[["Repl", str], "Pieces | None"]
 """Does what a command says with its argument; gives the pieces of an answer where one comes."""
 
 
@@ -128,7 +128,7 @@ def _clear(repl: Repl, argument: str) -> None:
     repl.screen.note("a new conversation begins")
 
 
-def _regen(repl: Repl, argument: str) -> Iterator[Piece]:
+def _regen(repl: Repl, argument: str) -> Pieces:
     return repl.regenerate()
 
 
@@ -136,7 +136,7 @@ def _undo(repl: Repl, argument: str) -> None:
     repl.undo()
 
 
-def _edit(repl: Repl, argument: str) -> Iterator[Piece] | None:
+def _edit(repl: Repl, argument: str) -> Pieces | None:
     if repl.last_text() is None:
         raise UsageError("Nothing was said yet.")
     if argument:
@@ -193,7 +193,7 @@ def _think(repl: Repl, argument: str) -> None:
 
 
 def _stats(repl: Repl, argument: str) -> None:
-    repl.screen.say("\n".join(repl.tally.lines(repl.drafting())))
+    repl.screen.say("\n".join(repl.telling.tally.lines(repl.drafting())))
 
 
 def _context(repl: Repl, argument: str) -> None:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, get_args
 
 from gemmtp.chat.commands import Leave, command_in
-from gemmtp.chat.dialogue import Dialogue, Overflow
+from gemmtp.chat.dialogue import Dialogue, Pieces
+from gemmtp.chat.filling import filling
+from gemmtp.chat.idle import reading_ahead
 from gemmtp.chat.parameters import set_parameter
-from gemmtp.chat.pieces import Dropped, Piece, Reading, TurnEnd, Words
 from gemmtp.chat.reader import Cancelled, Reader, unquoted
+from gemmtp.chat.room import Overflow
 from gemmtp.chat.screen import Screen
 from gemmtp.chat.sessions import Session
 from gemmtp.chat.staging import IMAGE_SUFFIXES, Staging, dropped, embedded
 from gemmtp.chat.status import Status
-from gemmtp.chat.tally import Tally, Turn
-from gemmtp.chat.terminal import Answering
+from gemmtp.chat.tally import Tally
+from gemmtp.chat.telling import Telling
 from gemmtp.engine.depth import DepthChooser
 from gemmtp.errors import GemmtpError, UsageError
 from gemmtp.prompt import source
@@ -32,8 +32,6 @@ _OVERFLOW: Mapping[str, tuple[str, Overflow]] = {
     "m": ("summarise them", "summarise"),
 }
 _LEAVE_HINT = "Ctrl-D or /bye leaves"
-_PATIENCE = 0.5
-"""Seconds of reading a prompt before its progress is shown."""
 
 
 class Repl:
@@ -52,22 +50,27 @@ class Repl:
         hide_thinking: bool = False,
     ) -> None:
         self.dialogue: Dialogue = dialogue
-        self.session, self.staging = session, staging
-        self.screen, self.reader = screen, reader
+        self.screen, self.reader, self.staging = screen, reader, staging
+        self.telling = Telling(dialogue, session, screen)
+        self.telling.hide = hide_thinking
         self.draft: str = draft
-        self.tally = Tally()
         self.prefill = ""
-        self._used = 0
-        self._depth_of, self._hide_thinking = depth_of, hide_thinking
+        self._depth_of = depth_of
         self._editing = False
-        self._answering: Answering | None = None
+
+    @property
+    def session(self) -> Session:
+        """Where everything is recorded."""
+        return self.telling.session
 
     def run(self) -> None:
         """Read and answer until the user leaves."""
         while True:
             default, self.prefill = self.prefill, ""
             try:
-                self.take(self.reader.read(default))
+                with reading_ahead(self.dialogue):
+                    text = self.reader.read(default)
+                self.take(text)
             except (EOFError, Leave):
                 break
             except Cancelled as cancelled:
@@ -90,7 +93,7 @@ class Repl:
         if command := command_in(text):
             pieces = command[0].run(self, command[1])
             if pieces is not None:
-                self.stream(pieces)
+                self.telling.tell(pieces)
             return
         try:
             text = source.checked_argument(unquoted(text))
@@ -99,9 +102,9 @@ class Repl:
             raise
         text = self._with_files(text)
         if editing:
-            self.stream(self.edit(text))
+            self.telling.tell(self.edit(text))
         elif text or self.staging.files:
-            self.stream(self.ask(text))
+            self.telling.tell(self.ask(text))
 
     def complain(self, error: GemmtpError) -> None:
         """Say what went wrong, as the command line says it."""
@@ -109,74 +112,18 @@ class Repl:
             f"gemmtp: {error.message}" + (f"\nhint: {error.hint}" if error.hint else "")
         )
 
-    def stream(self, pieces: Iterator[Piece]) -> None:
-        """Print and record an answer as it comes; Ctrl-C ends it and keeps what was said."""
-        begun = time.monotonic()
-        with Answering(quiet=self.screen.moving) as self._answering:
-            try:
-                for piece in pieces:
-                    self._show(piece, time.monotonic() - begun)
-                    if self._answering.stopped and not isinstance(piece, TurnEnd):
-                        self._leave(pieces)
-                        break
-            except KeyboardInterrupt:
-                self._leave(pieces)
-            finally:
-                self.screen.end()
-                self._answering = None
-
-    def _show(self, piece: Piece, seconds: float) -> None:
-        match piece:
-            case Reading(done=done, total=total):
-                if seconds > _PATIENCE:
-                    self.screen.passing(f"reading {done:,} of {total:,} tokens")
-            case Words(channel="thought", text=text) if self._hide_thinking:
-                self.session.record_words("thought", text)
-                self.screen.passing("thinking" + "." * (1 + int(seconds) % 3))
-            case Words(channel=channel, text=text, call=call):
-                self.session.record_words(channel, text)
-                if call is not None:
-                    self.session.record_call(call.text)
-                self.screen.words(channel, text)
-            case Dropped():
-                self.session.record_drop(piece.turns, piece.summary)
-                self.screen.note(_dropped_words(piece))
-            case TurnEnd():
-                self._ended(piece)
-
-    def _leave(self, pieces: Iterator[Piece]) -> None:
-        """Stop an answer behind the token at hand."""
-        if isinstance(pieces, Generator):
-            pieces.close()
-        if self.dialogue.last is not None:
-            self._ended(self.dialogue.last)
-
-    def _ended(self, end: TurnEnd) -> None:
-        self.session.record_end(end.reason, end.statistics)
-        counts = end.statistics
-        self._used = counts.cached + counts.evaluated + counts.generated
-        temperature = self.dialogue.sampling.temperature
-        off = self.dialogue.pair.engine.drafting.reason
-        self.tally.turns.append(
-            Turn(end.statistics, temperature, off, end.cached_because, end.reason)
-        )
-        if note := _ENDINGS.get(end.reason):
-            self.screen.note(note)
-        if trouble := self.session.trouble:
-            self.screen.note(f"the chat is not written to the disk: {trouble}")
-
     # What inputs and commands do.
 
-    def ask(self, text: str) -> Iterator[Piece]:
+    def ask(self, text: str) -> Pieces:
         """Say ``text`` with everything that is staged."""
         return self._said(text, (), self.dialogue.ask, self.session.record_user)
 
-    def edit(self, text: str) -> Iterator[Piece]:
+    def edit(self, text: str) -> Pieces:
         """Say ``text`` in place of the last message, whose attachments stay."""
         media = next(m.media for m in reversed(self.dialogue.messages) if m.role == "user")
         return self._said(text, media, self.dialogue.edit, self.session.record_edit)
 
-    def regenerate(self) -> Iterator[Piece]:
+    def regenerate(self) -> Pieces:
         """Another answer to the last message."""
         return self._begun(self.dialogue.regenerate(), self.session.record_regenerate)
 
@@ -184,22 +131,29 @@ class Repl:
         self,
         text: str,
         media: Sequence[Part],
-        say: Callable[[Message], Iterator[Piece]],
+        say: Callable[[Message], Pieces],
         record: Callable[[Message], None],
-    ) -> Iterator[Piece]:
+    ) -> Pieces:
         staged = self.staging.images, self.staging.files
         message = self.staging.take(text)
         message = replace(message, parts=(*media, *message.parts))
+        said = False
+
+        def recorded() -> None:
+            nonlocal said
+            said = True
+            record(message)
+
         try:
-            yield from self._begun(say(message), lambda: record(message))
+            yield from self._begun(say(message), recorded)
         except GemmtpError:
-            if message not in self.dialogue.messages:
-                # It was not said, so it may be changed and said again.
+            if not said:
+                # It may be changed and said again.
                 self.staging.images, self.staging.files = staged
                 self.prefill = text
             raise
 
-    def _begun(self, pieces: Iterator[Piece], record: Callable[[], None]) -> Iterator[Piece]:
+    def _begun(self, pieces: Pieces, record: Callable[[], None]) -> Pieces:
         """``pieces``, recorded once the first one shows that the answer can be given."""
         try:
             first = next(pieces)
@@ -207,14 +161,14 @@ class Repl:
             yield first
             yield from pieces
         finally:
-            if isinstance(pieces, Generator):
-                pieces.close()
+            pieces.close()
 
     def undo(self) -> None:
         """Take the last exchange back."""
         if not self.dialogue.undo():
             raise UsageError("Nothing was said yet.")
         self.session.record_undo()
+        self._recount()
         self.screen.note("the last message and its answer are gone")
 
     def clear(self) -> None:
@@ -222,6 +176,7 @@ class Repl:
         self.dialogue.clear()
         self.staging.clear()
         self.session.record_clear()
+        self.telling.used = 0
 
     def last_text(self) -> str | None:
         """What the user said last, None before anything was said."""
@@ -252,7 +207,7 @@ class Repl:
         """Whether the model thinks first, and whether that is shown."""
         if not self.dialogue.thinking:
             return "off"
-        return "hide" if self._hide_thinking else "on"
+        return "hide" if self.telling.hide else "on"
 
     def set_thinking(self, word: str) -> None:
         """Change :attr:`thinking`; raises UsageError for another word."""
@@ -260,7 +215,7 @@ class Repl:
             raise UsageError(
                 f"{word!r} is no way to think.", "/think on, /think off or /think hide."
             )
-        self.dialogue.thinking, self._hide_thinking = word != "off", word == "hide"
+        self.dialogue.thinking, self.telling.hide = word != "off", word == "hide"
         self.session.record_setting("think", word)
 
     def load(self, name: str) -> None:
@@ -269,11 +224,11 @@ class Repl:
             raise UsageError("That is this chat.")
         session = Session.open(name)
         self.session.close()
-        self.session = session
+        self.telling.session = session
         self.resume()
 
-    def resume(self) -> None:
-        """Take over what the session holds: messages, system message, settings."""
+    def resume(self, given: Collection[str] = ()) -> None:
+        """Take over what the session holds: messages, system message, settings but ``given``."""
         replay = self.session.replay
         self.dialogue.load(
             [embedded(message) for message in self.session.messages()],
@@ -282,8 +237,10 @@ class Repl:
         if replay.system is not None:
             self.dialogue.set_system(replay.system)
         for name, value in replay.settings.items():
-            self._restore(name, str(value))
-        self.tally, self._editing = Tally(), False
+            if name not in given:
+                self._restore(name, str(value))
+        self.telling.tally, self._editing = Tally(), False
+        self._recount()
         self.staging.clear()
         n = replay.turns
         self.screen.note(f"going on with {self.session.name}, {n} turn{'s' if n != 1 else ''}")
@@ -309,22 +266,32 @@ class Repl:
         """What stands below the prompt."""
         engine = self.dialogue.pair.engine
         chooser = self.dialogue.depth or engine.depth
-        last = self.tally.turns[-1] if self.tally.turns else None
+        turns = self.telling.tally.turns
+        last = turns[-1] if turns else None
         return Status(
             model,
             engine.drafting.reason or (None if chooser.most else "depth 0"),
             chooser.describe(),
             last.depth if last else None,
-            self._used,
+            self.telling.used,
             engine.target.n_ctx,
             last.rate if last else "",
             self.staging.labels(),
         )
 
+    def _recount(self) -> None:
+        """How full the context is after something but an answer has changed it."""
+        self.telling.used = 0
+        try:
+            if self.dialogue.messages:
+                self.telling.used = self.dialogue.usage().used
+        except GemmtpError as error:
+            # Such as images in the chat of a set that sees none.
+            self.complain(error)
+
     def context_lines(self) -> list[str]:
         """What fills the context."""
-        n_ctx = self.dialogue.pair.engine.target.n_ctx
-        return [f"{self._used:,} of {n_ctx:,} tokens"]
+        return filling(self.dialogue.usage())
 
     def decide(self, needed: int, free: int) -> Overflow:
         """Ask what to do about a full context; the hook of :attr:`Dialogue.overflow`."""
@@ -332,7 +299,7 @@ class Repl:
         choices = {key: words for key, (words, _) in _OVERFLOW.items()}
         self.screen.end()
         try:
-            with self._answering.paused() if self._answering else nullcontext():
+            with self.telling.paused():
                 return _OVERFLOW[self.reader.choose(question, choices)][1]
         except (Cancelled, EOFError):
             return "stop"
@@ -357,19 +324,3 @@ class Repl:
             self.screen.note("nothing was changed")
         elif not typed.strip():
             self.screen.note(_LEAVE_HINT)
-
-
-_ENDINGS: Mapping[str, str] = {
-    "interrupted": "stopped; what was said stays (/regen answers again, /undo takes it back)",
-    "length": "stopped at max_tokens (/set max_tokens off)",
-    "context": "the context is full; the answer ends here (/context shows what fills it)",
-}
-
-
-def _dropped_words(piece: Dropped) -> str:
-    n = piece.turns
-    first = next((m.text for m in piece.messages if m.role == "user"), "")
-    words = " ".join(first.split())
-    words = words[:40] + "…" if len(words) > 40 else words
-    what = "were summarised" if piece.summary else "left the context"
-    return f"the oldest {n} turn{'s' if n != 1 else ''} {what}, beginning with “{words}”"

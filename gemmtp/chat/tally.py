@@ -20,7 +20,6 @@ class Turn:
     temperature: float
     off: str | None = None
     because: str = ""
-    reason: str = "stop"
 
     @property
     def depth(self) -> int:

@@ -2,69 +2,160 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import get_args
 
 from gemmtp import settings
 from gemmtp.chat.commands import COMMANDS
-from gemmtp.chat.dialogue import Dialogue, never
+from gemmtp.chat.dialogue import Dialogue
 from gemmtp.chat.reader import PlainReader, Reader
 from gemmtp.chat.repl import Repl
+from gemmtp.chat.room import OnOverflow, Overflow
 from gemmtp.chat.screen import Screen, is_dumb
 from gemmtp.chat.sessions import Session
 from gemmtp.chat.staging import Staging
+from gemmtp.cli import structured
+from gemmtp.cli.fitting import Fitted
+from gemmtp.cli.images import STDIN, blind
+from gemmtp.cli.oneshot import Options, chosen_depth, chosen_processors, chosen_rule
+from gemmtp.cli.output import start_line
 from gemmtp.engine.depth import DepthChooser
-
-if TYPE_CHECKING:
-    from gemmtp.cli.oneshot import Options
+from gemmtp.engine.sampling import SamplingParameters
+from gemmtp.errors import UsageError
+from gemmtp.llama.pair import CheckedPair, Pair
+from gemmtp.prompt.media import Eyes
+from gemmtp.prompt.template import chosen_template
+from gemmtp_models.names import ModelFiles
 
 HISTORY = "history"
 """The file of what was typed, in the folder of the state."""
 
+_PARAMETERS = ("temperature", "top_k", "top_p", "min_p", "seed", "max_tokens")
 
-def wanted(options: Options) -> bool:
-    """Whether a chat begins: there is no prompt, and somebody sits at the terminal."""
-    once = options.raw or options.json or options.stream_json or options.tools
-    if options.prompt is not None or once:
-        return False
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What was opened for the chat."""
+
+    files: ModelFiles
+    checked: CheckedPair
+    pair: Pair
+    plan: Fitted
+    eyes: Eyes | None
 
 
 def converse(
-    dialogue: Dialogue,
-    session: Session,
-    staging: Staging,
     options: Options,
-    *,
-    name: str,
-    depth_of: Callable[[str], DepthChooser],
+    loaded: Loaded,
+    session: Session,
+    sampling: SamplingParameters,
+    shape: structured.Shape,
 ) -> None:
-    """Talk until the user leaves; ``name`` is the model's, for the line below the prompt."""
-    screen = Screen.of_terminal()
-    reader: Reader
-    if is_dumb():
-        reader = PlainReader()
-    else:
-        from gemmtp.chat.completion import ChatCompleter
-        from gemmtp.chat.editing import EditingReader
+    """Talk until the user leaves.
 
-        history = settings.state_dir() / HISTORY
-        reader = EditingReader(
-            history, ChatCompleter(COMMANDS), lambda columns: repl.status(name).line(columns)
-        )
+    Raises :class:`~gemmtp.errors.UsageError` on options that a chat cannot follow.
+    """
+    how = _overflow(options.overflow)
+    pair, plan, name = loaded.pair, loaded.plan, loaded.files.name
+    screen = Screen.of_terminal()
+    screen.say(start_line(name, pair, plan, pair.engine.depth))
+    dialogue = _dialogue(options, loaded, sampling, shape, screen)
+    eyes = loaded.eyes
+    staging = Staging(blind=blind(name))
+    if eyes is not None:
+        staging.frame, staging.unload = eyes.frame, eyes.close
+        dialogue.see = eyes.conversation
     repl = Repl(
         dialogue,
         session,
         screen,
-        reader,
+        _reader(lambda columns: repl.status(name).line(columns)),
         staging,
-        depth_of=depth_of,
+        depth_of=lambda word: _depth_of(word, options, loaded),
         draft=options.draft,
         hide_thinking=options.hide_thinking,
     )
-    if dialogue.overflow is never:
-        dialogue.overflow = repl.decide
+    dialogue.overflow = how or repl.decide
+    if session.replay.messages or session.replay.settings:
+        repl.resume(_given(options))
+    if options.system:
+        repl.set_system(options.system)
     for path in options.files:
         screen.say(staging.add_file(path))
-    repl.run()
+    for image in options.images.files:
+        if image == STDIN:
+            raise UsageError("--image - reads an image from standard input; a chat types there.")
+        screen.say(staging.add_image_file(Path(image)))
+    try:
+        repl.run()
+    finally:
+        # Another one than at the beginning after /load.
+        repl.session.close()
+
+
+def _dialogue(
+    options: Options,
+    loaded: Loaded,
+    sampling: SamplingParameters,
+    shape: structured.Shape,
+    screen: Screen,
+) -> Dialogue:
+    model = loaded.pair.model
+    template, note = chosen_template(
+        loaded.files.chat_template or loaded.checked.target.chat_template
+    )
+    if note:
+        screen.note(note)
+    grammar = structured.processor_of(shape, options, model, sampling)
+    return Dialogue(
+        loaded.pair,
+        template,
+        system=options.system or loaded.files.system or "",
+        sampling=sampling,
+        thinking=options.think,
+        accept=chosen_rule(options.accept),
+        max_tokens=options.max_tokens,
+        stop=options.stop,
+        processors=(*chosen_processors(options, model), *([grammar] if grammar else [])),
+    )
+
+
+def _reader(status: Callable[[int], str]) -> Reader:
+    if is_dumb():
+        return PlainReader()
+    from gemmtp.chat.completion import ChatCompleter
+    from gemmtp.chat.editing import EditingReader
+
+    return EditingReader(settings.state_dir() / HISTORY, ChatCompleter(COMMANDS), status)
+
+
+def _overflow(word: str | None) -> OnOverflow | None:
+    """What ``--context-overflow`` says to do; None asks."""
+    how = next((how for how in get_args(Overflow) if how == word), None)
+    if word is not None and how is None:
+        raise UsageError(f"{word!r} is no way out.", "Use stop, shift or summarise.")
+    return None if how is None else lambda needed, free: how
+
+
+def _depth_of(word: str, options: Options, loaded: Loaded) -> DepthChooser:
+    """The depth that ``word`` asks for; what was learned about ``--draft`` is kept."""
+    if word == options.draft:
+        return loaded.pair.engine.depth
+    depth = chosen_depth(replace(options, draft=word), loaded.files)
+    most = loaded.plan.context.max_depth
+    if depth.most > most:
+        raise UsageError(
+            f"This chat was opened for drafts of at most {most} tokens.",
+            f"Leave, and go on with: gemmtp run {options.model} -c --draft {word}",
+        )
+    return depth
+
+
+def _given(options: Options) -> frozenset[str]:
+    """The settings that were typed on the command line: they win over the session's."""
+    given = {name for name in _PARAMETERS if getattr(options, name) is not None}
+    given |= {"accept"} if options.accept != "auto" else set()
+    given |= {"draft"} if options.draft != "auto" else set()
+    return frozenset(given | ({"think"} if options.think else set()))

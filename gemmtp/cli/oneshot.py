@@ -15,7 +15,7 @@ from gemmtp.cli import structured
 from gemmtp.cli.decoding import decode
 from gemmtp.cli.fitting import fitted, opened
 from gemmtp.cli.images import Images, blind, opened_eyes, shape_of_projector
-from gemmtp.cli.kept_kv import kept_kv
+from gemmtp.cli.learned import learned
 from gemmtp.cli.output import output_of, start_line
 from gemmtp.cli.progress import loading
 from gemmtp.cli.pull import ensure
@@ -90,11 +90,20 @@ class Options:
     grammar: Path | None = None
     session: Wanted = field(default_factory=Wanted)
     images: Images = field(default_factory=Images)
+    overflow: str | None = None
 
     @property
     def sees(self) -> bool:
-        """Whether the projector may be needed: for images of now or of the session."""
-        return bool(self.images.files or self.images.mmproj or self.session.named)
+        """Whether the projector may be needed: for images of now, of the session or of a chat."""
+        images = self.images.files or self.images.mmproj or self.session.named
+        return bool(images or self.chats)
+
+    @property
+    def chats(self) -> bool:
+        """Whether a chat begins: there is no prompt, and somebody sits at the terminal."""
+        if self.prompt is not None or self.raw or self.json or self.stream_json or self.tools:
+            return False
+        return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
 def answer(options: Options) -> None:
@@ -115,6 +124,9 @@ def answer(options: Options) -> None:
     checked = check_files(files.target, files.drafter, off or _missing(files))
     sampling = chosen_sampling(options, files, checked)
     context = chosen_context(options, checked, depth)
+    if options.chats:
+        # A chat may change its depth: /mtp N.
+        context = replace(context, max_depth=max(context.max_depth, ADAPTIVE_MOST))
     projector = options.images.projector(files, checked) if options.sees else None
     plan = fitted(
         files.name,
@@ -127,16 +139,25 @@ def answer(options: Options) -> None:
         projector_on_gpu=options.images.offload is not False,
     )
     shape = structured.asked(options)
-    message = _message(options, checked, projector, plan.context.n_ctx)
+    chats = options.chats
+    message = Message("user")
+    if not chats:
+        message = _message(options, checked, projector, plan.context.n_ctx)
     with (
-        open_session(options.session, options.model, files, chat=False) as session,
+        open_session(options.session, options.model, files, chat=chats) as session,
         library.log.shown(_to_stderr if options.verbose else None),
         loading(files.name) as progress,
         opened(plan, depth, progress) as (pair, plan),
-        kept_kv(session, pair, plan.files, plan.context, save=options.session.save_kv),
+        learned(depth, plan.files, plan.context, plan.load),
         opened_eyes(projector, pair, plan) as eyes,
     ):
         progress.close()
+        if chats:
+            # The line editor takes a while to import, and one answer does without it.
+            from gemmtp.cli.chatting import Loaded, converse
+
+            converse(options, Loaded(files, checked, pair, plan, eyes), session, sampling, shape)
+            return
         output = output_of(options, files, pair.model, session)
         output.start(start_line(files.name, pair, plan, depth))
         request = _request(
@@ -313,13 +334,14 @@ def _request(
         max_tokens=options.max_tokens,
         stop_tokens=model.end_tokens,
         stop=_stop(options, model),
-        processors=(*_processors(options, model), *([grammar] if grammar else [])),
-        accept=_rule(options.accept),
+        processors=(*chosen_processors(options, model), *([grammar] if grammar else [])),
+        accept=chosen_rule(options.accept),
         media=media,
     )
 
 
-def _rule(word: str) -> Literal["auto"] | Rule:
+def chosen_rule(word: str) -> Literal["auto"] | Rule:
+    """The acceptance rule that ``--accept`` names."""
     if word not in ("auto", *RULES):
         raise UsageError(f"{word!r} is no acceptance rule.", "Use auto, compare, reject or block.")
     rule: Literal["auto"] | Rule = word  # type: ignore[assignment]
@@ -332,7 +354,8 @@ def _stop(options: Options, model: Model) -> Callable[[int], bool] | None:
     return stop_in_answer(options.stop, markers, model.token_bytes)
 
 
-def _processors(options: Options, model: Model) -> tuple[Processor, ...]:
+def chosen_processors(options: Options, model: Model) -> tuple[Processor, ...]:
+    """What the file and the options forbid or change."""
     processors: list[Processor] = []
     if model.suppressed:
         processors.append(SuppressTokens(model.suppressed))

@@ -99,9 +99,9 @@ def talk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Talk:
         staging = Staging(frame, UsageError("echo has no projector.", "Take another set."))
         repl = Repl(dialogue, session, screen, script, staging, depth_of=depth_of)
         dialogue.overflow = repl.decide
+        prepare(repl)
         if resume:
             repl.resume()
-        prepare(repl)
         repl.run()
         repl.session.close()
         return Chat(out.getvalue(), err.getvalue(), repl, script)
@@ -288,7 +288,7 @@ def test_drafting_is_switched_and_said(talk: Talk) -> None:
     voice = echo_voice()
     chat = talk("/mtp off", "hello", "/mtp 2", "hello", "/mtp", "/stats", voice=voice)
     assert "drafting off: depth 0" in chat.err
-    first, second = chat.repl.tally.turns
+    first, second = chat.repl.telling.tally.turns
     assert first.statistics.drafted == 0
     assert second.statistics.rounds_at.keys() >= {2}
     assert "tokens a round" in chat.err
@@ -302,6 +302,21 @@ def test_statistics_of_the_last_answer_and_of_all(talk: Talk) -> None:
     assert "all 2 answers" in err
     assert "kept at draft position 1, 2, ...: 0." in err
     assert "(1 slot, T 0, rule compare)" in err
+
+
+def test_a_full_context_asks(talk: Talk) -> None:
+    text = " ".join(["words"] * 12)
+    stop = talk(text, text, text, answers=("s",) * 3, voice=echo_voice(n_ctx=300))
+    assert stop.script.questions[0].startswith("The conversation needs ")
+    assert stop.messages[::2] == [text, text]
+    assert "gemmtp: The conversation would take " in stop.err
+    # What was not said stands there to be shortened.
+    assert stop.script.defaults[-1] == text
+    drop = talk(text, text, text, answers=("d",) * 3, voice=echo_voice(n_ctx=300))
+    assert drop.out == f"{answer_to(text)}\n" * 3
+    assert "the oldest 2 turns were dropped from the context, beginning with “words" in drop.err
+    summary = talk(*[text] * 6, answers=("m",) * 6, voice=echo_voice(n_ctx=900))
+    assert "were summarised, beginning with “words" in summary.err
 
 
 def picture(path: Path, size: tuple[int, int] = (96, 48)) -> Path:
