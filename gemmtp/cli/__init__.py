@@ -10,6 +10,11 @@ def main() -> None:
 
         sys.stdout.write(f"gemmtp {__version__}\n")
         return
-    from gemmtp.cli.app import run
+    try:
+        from gemmtp.cli.app import run
 
-    sys.exit(run())
+        sys.exit(run())
+    except KeyboardInterrupt:
+        # Before a command began, while Python was importing.
+        sys.stderr.write("gemmtp: Interrupted.\n")
+        sys.exit(130)

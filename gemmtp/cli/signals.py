@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import _thread
 import signal
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 _RETRY_SECONDS = 0.02
@@ -61,6 +62,10 @@ def handled() -> Iterator[None]:
         signal.signal(number, handle)
     try:
         yield
+    except Terminated as ended:
+        with suppress(OSError):
+            sys.stderr.write(f"gemmtp: ended by {ended.signal.name}\n")
+        raise
     finally:
         for number in caught:
             signal.signal(number, before[number])
