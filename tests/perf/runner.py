@@ -6,11 +6,13 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from gemmtp.engine.depth import FixedDepth
+from gemmtp.engine.depth import DepthChooser, FixedDepth
 from gemmtp.engine.engine import Finished, Request, Token
 from gemmtp.engine.sampling import SamplingParameters
 from gemmtp.engine.stats import Statistics
+from gemmtp.engine.verify import Rule
 from gemmtp.llama.context import ContextOptions
 from gemmtp.llama.model import LoadOptions
 from gemmtp.llama.pair import Pair, check_files
@@ -33,6 +35,7 @@ class Run:
     round_tokens: int
     drafted_at: tuple[int, ...]
     accepted_at: tuple[int, ...]
+    overlap: float | None = None
 
     @property
     def rate(self) -> float:
@@ -58,11 +61,12 @@ class Runner:
     def run(
         self,
         prompt: Sequence[int],
-        depth: int,
+        depth: int | DepthChooser,
         max_tokens: int,
         *,
         sampling: SamplingParameters = GREEDY,
         stop: bool = False,
+        accept: Literal["auto"] | Rule = "auto",
     ) -> Run:
         """Decodes ``max_tokens`` tokens, fewer with ``stop`` where the model ends its answer."""
         request = Request(
@@ -70,7 +74,8 @@ class Runner:
             sampling,
             max_tokens=max_tokens,
             stop_tokens=self._pair.model.end_tokens if stop else frozenset(),
-            depth=FixedDepth(depth),
+            depth=FixedDepth(depth) if isinstance(depth, int) else depth,
+            accept=accept,
         )
         tokens: list[int] = []
         statistics = Statistics()
@@ -87,6 +92,7 @@ class Runner:
             statistics.round_tokens,
             tuple(statistics.drafted_at),
             tuple(statistics.accepted_at),
+            statistics.overlap,
         )
 
 

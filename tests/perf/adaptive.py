@@ -1,0 +1,132 @@
+"""The adaptive depth against plain decoding and against every fixed depth.
+
+    python -m tests.perf.adaptive                    # cost-shaped demo set, by category
+    python -m tests.perf.adaptive --worst            # where drafting cannot pay
+
+A pair answers a prompt by every variant, one right after the other. The adaptive chooser is one
+for all prompts, as in a process that goes on or remembers. The worst cases are the demo set as it
+is, whose target costs little more than its drafter, and the cost-shaped set with a drafter whose
+input is scrambled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import gguf
+import numpy as np
+
+from gemmtp.engine.adaptive import AdaptiveDepth
+from gemmtp.engine.sampling import SamplingParameters
+from gemmtp.errors import ModelError
+from gemmtp_models.names import demo
+
+from .demo_set import prompts, shaped_pair
+from .pairs import Column
+from .runner import GREEDY, Runner, open_pair
+from .spread import print_table
+
+N_CTX = 1024
+MOST = 8
+DEPTHS = (0, 1, 2, 3, 4, 6)
+MAX_TOKENS = 96
+WARM = 6
+SCRAMBLED = "nextn.pre_projection.weight"
+
+
+def scrambled(drafter: Path, folder: Path) -> Path:
+    """A copy of the drafter whose input projection has its rows mixed: its drafts are noise."""
+    path = folder / "noise.gguf"
+    path.write_bytes(drafter.read_bytes())
+    reader = gguf.GGUFReader(path, "r+")
+    (tensor,) = (t for t in reader.tensors if t.name == SCRAMBLED)
+    order = np.random.default_rng(0).permutation(len(tensor.data))
+    tensor.data[:] = tensor.data[order]
+    reader.data.flush()
+    return path
+
+
+def measure(
+    runner: Runner,
+    asked: Sequence[Sequence[int]],
+    pairs: int,
+    chooser: AdaptiveDepth,
+    depths: Sequence[int],
+    sampling: SamplingParameters,
+) -> dict[int | None, Column]:
+    """One column a depth, None for the adaptive one."""
+    variants = [None, *depths]
+    columns: dict[int | None, Column] = {variant: Column() for variant in variants}
+    for turn in range(-WARM, pairs):
+        at = turn % len(variants)
+        for variant in variants[at:] + variants[:at]:
+            depth = chooser if variant is None else variant
+            prompt = asked[turn % len(asked)]
+            run = runner.run(prompt, depth, MAX_TOKENS, sampling=sampling, stop=True)
+            if turn >= 0:
+                columns[variant].emitted.append(run.round_tokens)
+                columns[variant].rounds.append(run.rounds)
+                columns[variant].seconds.append(run.seconds)
+    return columns
+
+
+def row_of(name: str, columns: dict[int | None, Column]) -> list[str]:
+    """Rates, and what the adaptive depth makes of plain decoding and of the best fixed depth."""
+    fixed = {depth: column for depth, column in columns.items() if depth is not None}
+    best = max(fixed, key=lambda depth: fixed[depth].rate)
+    adaptive = columns[None]
+    return [
+        name,
+        *(f"{column.rate:.1f}" for column in fixed.values()),
+        f"{adaptive.rate:.1f}",
+        adaptive.rate_over(fixed[0]).show(),
+        f"{best}",
+        adaptive.rate_over(fixed[best]).show(),
+        f"{adaptive.a_round:.2f}",
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--worst", action="store_true")
+    parser.add_argument("--pairs", type=int, default=30)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--depths", type=int, nargs="*", default=DEPTHS)
+    parser.add_argument("--categories", nargs="*", default=[])
+    parser.add_argument("--threads", type=int, default=0)
+    arguments = parser.parse_args()
+    sampling = GREEDY
+    if arguments.temperature:
+        sampling = SamplingParameters(arguments.temperature, top_k=64, top_p=0.95)
+    bare, shaped = demo(), shaped_pair()
+    if bare.drafter is None:
+        raise ModelError("The demo set has no drafter.")
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        pairs = {"": shaped}
+        if arguments.worst:
+            pairs = {
+                "bare, ": (bare.target, bare.drafter),
+                "noise, ": (shaped[0], scrambled(shaped[1], Path(folder))),
+            }
+        for label, pair in pairs.items():
+            chooser = AdaptiveDepth(3, MOST)
+            with open_pair(*pair, n_ctx=N_CTX, max_depth=MOST, threads=arguments.threads) as runner:
+                asked = prompts(runner, arguments.pairs, arguments.categories)
+                for name, of_category in asked.items():
+                    columns = measure(
+                        runner, of_category, arguments.pairs, chooser, arguments.depths, sampling
+                    )
+                    if sum(columns[0].emitted):
+                        rows.append(row_of(label + name, columns))
+                        print(*rows[-1], sep=" | ", flush=True)
+    fixed = [f"draft {d}" if d else "plain" for d in arguments.depths]
+    head = [f"T = {arguments.temperature:g}, tok/s", *fixed, "adaptive", "x plain", "best"]
+    print_table([*head, "x best", "tokens a round"], rows)
+
+
+if __name__ == "__main__":
+    main()
