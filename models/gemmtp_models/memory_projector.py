@@ -21,9 +21,6 @@ _PATCH_PIXELS = 16 * 16 * 3
 _PATCHES = 9
 """Patches to a token."""
 
-WARM_UP = 256
-"""Tokens of the image that mtmd reserves for when it starts."""
-
 
 @dataclass(frozen=True, slots=True)
 class Projector:
@@ -37,9 +34,9 @@ class Projector:
     out: int
 
     def compute(self, tokens: int, *, flash: bool = True) -> int:
-        """Bytes of work space for an image of ``tokens``."""
+        """Bytes of work space for an image of ``tokens``, which mtmd takes at the first image."""
         graph = _tower if self.blocks else _direct
-        return graph(self, max(tokens, WARM_UP), flash).reserve([32])[0]
+        return graph(self, tokens, flash).reserve([32])[0]
 
 
 _TOWERS = {"e2b": (16, 768, 3072, 12), "e4b": (16, 768, 3072, 12), "12b": (0, 3840, 0, 0)}

@@ -100,6 +100,8 @@ def check_projector(header: Header, width: int | None = None) -> ProjectorGeomet
     of another target.
     """
     geometry = _geometry(header)
+    if not geometry.longest:
+        raise BadModelFileError(f"{header.path.name} has positions for less than one token.")
     _check_tensors(header, geometry)
     if width is not None and geometry.out != width:
         raise PairMismatchError(
@@ -241,13 +243,13 @@ def _is_clamp(name: str, tensor: TensorInfo) -> bool:
 
 
 def _check_type(header: Header, tensor: TensorInfo, g: ProjectorGeometry) -> None:
-    """ggml asserts on vectors that are not F32, and on a convolution's kernel of another type."""
+    """ggml asserts on vectors that are not F32, and on a quantised kernel of a convolution."""
     vector = tensor.elements == max(tensor.shape)
     kernel = tensor.name == "v.patch_embd.weight" and g.kind == TOWER
     if vector:
         right = tensor.type.name == "F32"
     elif kernel:
-        right = tensor.type.name in ("F32", "F16")
+        right = tensor.type.name in ("F32", "F16", "BF16")
     else:
         right = tensor.type.is_weight
     if not right:

@@ -136,6 +136,12 @@ def test_tensors_that_llama_cpp_asserts_on_are_refused(
         check_projector(header)
 
 
+def test_a_tower_has_positions_for_a_token(tmp_path: Path) -> None:
+    header = read_header(write_projector(tmp_path / "p.gguf", positions=2))
+    with pytest.raises(BadModelFileError, match="positions for less than one token"):
+        check_projector(header)
+
+
 def test_bounds_of_matrices_and_standardisation_pass(tmp_path: Path) -> None:
     one = np.ones(1, np.float32)
     tensors = {

@@ -38,7 +38,7 @@ from gemmtp_models.memory import (
     output_bytes,
     runtime_bytes,
 )
-from gemmtp_models.memory_projector import IMAGE_BUDGETS, WARM_UP, projector_of
+from gemmtp_models.memory_projector import IMAGE_BUDGETS, projector_of
 from gemmtp_models.shapes import SIZES, drafter_shape, target_shape
 
 from .cards import CARDS, Card
@@ -49,6 +49,9 @@ CONTEXTS = (8192, 32768, 131072, 262144)
 KV_TYPES = ("f16", "q8_0", "q4_0")
 SLOTS = (1, 2, 3, 4, 8)
 IMAGES = (0, 280, IMAGE_BUDGETS[-1])
+WARM_UP = 256
+"""Tokens of the image that mtmd reserves for when it starts, unless it is told not to."""
+
 DEPTH = 4
 ROUNDING = 0.02 * MIB
 """llama.cpp's log gives two sizes of the KV cache to a hundredth of a MiB."""
