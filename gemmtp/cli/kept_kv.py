@@ -27,12 +27,15 @@ def kept_kv(
     It is saved as well when Ctrl-C or SIGTERM ends the work. What stands against it is one note on
     stderr.
     """
-    _restore(session, pair, files, context)
+    saved = session.recorded and shelf.kv_path(session.name).exists()
+    if saved or save:
+        points = pair.engine.checkpoints
+        points.budget = max(points.budget, WINDOW_BYTES)
+    if saved:
+        _restore(session, pair, files, context)
     if not save:
         yield
         return
-    points = pair.engine.checkpoints
-    points.budget = max(points.budget, WINDOW_BYTES)
     try:
         yield
     except (KeyboardInterrupt, Terminated):
@@ -42,11 +45,9 @@ def kept_kv(
 
 
 def _restore(session: Session, pair: Pair, files: CheckedPair, context: ContextOptions) -> None:
-    path = shelf.kv_path(session.name)
-    if not session.recorded or not path.exists():
-        return
     try:
-        resting = kvstate.read(path, Made.with_files(files, context), pair.engine.target.n_ctx)
+        made = Made.with_files(files, context)
+        resting = kvstate.read(shelf.kv_path(session.name), made, pair.engine.target.n_ctx)
         pair.engine.adopt(0, resting)
     except (CannotRestoreError, EngineError, OSError) as error:
         sys.stderr.write(f"note: the saved KV cache is not used: {error}\n")
