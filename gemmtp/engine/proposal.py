@@ -11,21 +11,27 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from gemmtp.engine.backend import Floats
-from gemmtp.engine.rejection import overlap
-from gemmtp.engine.sampling import Distribution, Noise, SamplingParameters, Shaper
+import numpy as np
+from numpy.typing import NDArray
 
-FACTORS = (0.0, 0.5, 0.75, 1.0, 1.25)
+from gemmtp.engine.backend import Floats
+from gemmtp.engine.noise import Noise
+from gemmtp.engine.rejection import overlap
+from gemmtp.engine.sampling import Distribution, SamplingParameters, Shaper
+
+FACTORS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25)
 """Proposal temperatures over the request's; 0 is the drafter's single best token."""
 
-MEMORY = 0.95
+MEMORY = 0.98
 """How much of its estimate of a factor is kept from one look to the next."""
 
-LOOK_EVERY = 4
-"""Rounds between two looks, since each costs about a third of a millisecond."""
+FIRST_LOOKS, LOOK_EVERY = 24, 4
+"""Every round is looked at first, then one in four: a look takes about a quarter millisecond."""
+
+NEAR = 14.0
+"""A look takes in tokens whose probability is at least exp(-14) of the best one's."""
 
 _DRAFT = 1
-_CANDIDATES = 256
 
 
 class Proposed(NamedTuple):
@@ -35,46 +41,75 @@ class Proposed(NamedTuple):
     q: Distribution
 
 
-class Proposal:
-    """Draws drafts for one request and learns how sharp they should be."""
+class _Near(NamedTuple):
+    """The likelier part of a drafter's row: ids ascending, and their logits."""
 
-    def __init__(self, parameters: SamplingParameters, seed: int) -> None:
-        self._seed = seed
+    ids: NDArray[np.int64]
+    logits: Floats
+
+
+class Sharpness:
+    """Learns how sharp proposals should be for one set of parameters, over many answers."""
+
+    def __init__(self, parameters: SamplingParameters) -> None:
+        self._temperature = parameters.temperature
         self._shapers = {
             factor: Shaper(replace(parameters, temperature=factor * parameters.temperature))
             for factor in FACTORS
+            if factor
         }
         self._kept = dict.fromkeys(FACTORS, 0.0)
-        self._looks = 0
-        self._round = 0
-        self._first: Floats | None = None
+        self.looks = 0
         self.factor = 1.0
 
-    def begin(self, round: int) -> None:
-        """A new draft; its draws are independent of those of other rounds."""
-        self._round = round
-        self._first = None
-
-    def draw(self, logits: Floats, position: int) -> Proposed:
-        """A token for ``position`` from the drafter's ``logits`` float32[n_vocab]."""
-        if self._first is None and self._round % LOOK_EVERY == 0:
-            self._first = logits.copy()
-        q = self._shaped(logits, self.factor)
-        return Proposed(q.draw(Noise(self._seed, position, _DRAFT, self._round)), q)
-
-    def learn(self, p: Distribution) -> None:
-        """``p`` is the target's distribution at the position of the draft's first token."""
-        if self._first is None:
-            return
-        self._looks += 1
-        for factor in FACTORS:
-            kept = overlap(p, self._shaped(self._first, factor))
-            memory = min(MEMORY, 1 - 1 / self._looks)
-            self._kept[factor] = memory * self._kept[factor] + (1 - memory) * kept
-        self._first = None
-        self.factor = max(FACTORS, key=self._kept.__getitem__)
-
-    def _shaped(self, logits: Floats, factor: float) -> Distribution:
+    def shaped(self, logits: Floats, factor: float) -> Distribution:
+        """The proposal that a drafter's row gives at ``factor``."""
         if factor == 0.0:
             return Distribution.certain(int(logits.argmax()))
         return self._shapers[factor](logits)
+
+    def near(self, logits: Floats) -> _Near:
+        """A copy of what matters of a row."""
+        ids = np.flatnonzero(logits >= logits.max() - np.float32(NEAR * self._temperature))
+        return _Near(ids, logits[ids])
+
+    def learn(self, p: Distribution, row: _Near) -> None:
+        """``p`` is the target's distribution where the drafter had ``row``."""
+        self.looks += 1
+        memory = min(MEMORY, 1 - 1 / self.looks)
+        for factor in FACTORS:
+            near = self.shaped(row.logits, factor)
+            q = Distribution(row.ids[near.ids], near.p)
+            self._kept[factor] = memory * self._kept[factor] + (1 - memory) * overlap(p, q)
+        self.factor = max(FACTORS, key=self._kept.__getitem__)
+
+
+class Proposal:
+    """Draws drafts for one request."""
+
+    def __init__(self, sharpness: Sharpness, seed: int) -> None:
+        self._sharpness, self._seed = sharpness, seed
+        self._round = 0
+        self._rows: list[_Near] = []
+        self._looking = True
+        self.factor = sharpness.factor
+
+    def begin(self, round: int) -> None:
+        """A new draft; its draws are independent of those of other rounds."""
+        sharpness = self._sharpness
+        self._round, self._rows = round, []
+        self._looking = sharpness.looks < FIRST_LOOKS or round % LOOK_EVERY == 0
+        # From here to the next draft the factor stands, whatever other answers teach.
+        self.factor = sharpness.factor
+
+    def draw(self, logits: Floats, position: int) -> Proposed:
+        """A token for ``position`` from the drafter's ``logits`` float32[n_vocab]."""
+        if self._looking:
+            self._rows.append(self._sharpness.near(logits))
+        q = self._sharpness.shaped(logits, self.factor)
+        return Proposed(q.draw(Noise(self._seed, position, _DRAFT, self._round)), q)
+
+    def learn(self, i: int, p: Distribution) -> None:
+        """``p`` is the target's distribution where the draft's token ``i`` was drawn."""
+        if i < len(self._rows):
+            self._sharpness.learn(p, self._rows[i])

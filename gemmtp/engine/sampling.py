@@ -15,18 +15,23 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gemmtp.engine.backend import Floats
+from gemmtp.engine.noise import Noise
+from gemmtp.engine.wide import Wide
 from gemmtp.errors import UsageError
 
-THRESHOLD_SLACK = np.float32(2.0)
-"""How much lower than the last row's k-th logit the next row's may lie before all are sorted."""
+WIDEST_SLACK, SLACK_STEP = np.float32(2.0), np.float32(0.8)
+"""How much lower than the last row's k-th logit the next row's may lie before all are sorted, and
+what that is multiplied by where it lets through too many."""
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+MANY = 16
+"""So many times k are too many."""
+
 NOTHING_LEFT = "No token may be chosen here.", "Loosen the logit biases."
 
 
@@ -61,49 +66,16 @@ class SamplingParameters:
         return self.temperature == 0.0
 
 
-class Noise(NamedTuple):
-    """Which random numbers a draw uses: they depend on nothing else.
-
-    ``purpose`` keeps the draws of one position apart, ``round`` those of drafts that visit a
-    position again. Sample-and-compare leaves both 0, so that its text is the same at any depth.
-    """
-
-    seed: int
-    position: int
-    purpose: int = 0
-    round: int = 0
-
-    def bits(self) -> int:
-        """64 random bits (Philox: Salmon et al., "Parallel random numbers", 2011)."""
-        counter = self.position | self.round << 64 | self.purpose << 128
-        return int(np.random.Philox(key=self.seed, counter=counter).random_raw())
-
-    def uniform(self) -> float:
-        """A number in [0, 1) with 53 random bits."""
-        return (self.bits() >> 11) * 2.0**-53
-
-    def exponentials(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-        """float64[k]: a standard exponential variate for every token id.
-
-        They are SplitMix64 (Steele et al., 2014), begun at :meth:`bits` and taken at the id's
-        place.
-        """
-        z = np.uint64(self.bits()) + (ids.astype(np.uint64) + np.uint64(1)) * _GOLDEN
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        z ^= z >> np.uint64(31)
-        # 53 random bits and a half, so that the logarithm never meets zero.
-        uniform = ((z >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-        variates: NDArray[np.float64] = -np.log(uniform)
-        return variates
-
-
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A processed next-token distribution: ``ids`` int64[k] ascending, ``p`` float64[k], sum 1."""
+    """A processed next-token distribution: ``ids`` int64[k] ascending, ``p`` float64[k], sum 1.
+
+    ``wide`` says which of a position's two families of variates its draws use; see :class:`Noise`.
+    """
 
     ids: NDArray[np.int64]
     p: NDArray[np.float64]
+    wide: bool = False
 
     @classmethod
     def certain(cls, token: int) -> Self:
@@ -132,20 +104,23 @@ class Distribution:
         return float(np.log(second / first))
 
     def _arrivals(self, noise: Noise) -> NDArray[np.float64]:
-        arrivals: NDArray[np.float64] = noise.exponentials(self.ids) / self.p
+        variates = noise.spread(self.ids) if self.wide else noise.exponentials(self.ids)
+        arrivals: NDArray[np.float64] = variates / self.p
         return arrivals
 
 
 class Shaper:
     """Turns rows of logits into distributions.
 
-    The edge of top-k, or of the nucleus, is looked for above a threshold that the row before
-    suggests; where that leaves too few tokens, in the whole row. The result does not depend on it.
+    The edge of top-k is looked for above a threshold that the row before suggests; where that
+    leaves too few tokens, in the whole row. The result does not depend on it. Without top-k,
+    :class:`~gemmtp.engine.wide.Wide` does the work.
     """
 
     def __init__(self, parameters: SamplingParameters) -> None:
         self.parameters = parameters
-        self._threshold = np.float32(-np.inf)
+        self._threshold, self._slack = np.float32(-np.inf), WIDEST_SLACK
+        self._wide = Wide(parameters.temperature, parameters.top_p, parameters.min_p)
 
     def __call__(self, logits: Floats) -> Distribution:
         """The distribution a token is drawn from; ``logits`` float32[n_vocab] stay as they are.
@@ -154,20 +129,33 @@ class Shaper:
         away.
         """
         parameters = self.parameters
-        if 0 < parameters.top_k < len(logits):
-            ids = self._top_k(logits, parameters.top_k)
-            p = self._shares(logits, ids)
-            if parameters.top_p < 1.0:
-                keep = _nucleus(p, parameters.top_p)
-                ids, p = ids[keep], p[keep]
-        elif parameters.top_p < 1.0:
-            ids, p = self._nucleus_of_all(logits)
-        else:
-            ids = np.flatnonzero(logits > -np.inf)
-            p = self._shares(logits, ids)
+        if self._whole(logits):
+            ids, p = self._wide.kept(self._weights(logits))
+            return Distribution(ids, p / p.sum(), wide=True)
+        ids = self._top_k(logits, parameters.top_k)
+        p = self._shares(logits, ids)
+        if parameters.top_p < 1.0:
+            keep = _nucleus(p, parameters.top_p)
+            ids, p = ids[keep], p[keep]
         keep = (p > 0.0) & (p >= parameters.min_p * p.max())
         kept = p[keep]
         return Distribution(ids[keep], kept / kept.sum())
+
+    def choose(self, logits: Floats, noise: Noise) -> int:
+        """The token that the distribution's ``draw`` gives, without making the distribution."""
+        if self._whole(logits):
+            return self._wide.draw(self._weights(logits), noise)
+        return self(logits).draw(noise)
+
+    def _whole(self, logits: Floats) -> bool:
+        """Whether top-k is off."""
+        return not 0 < self.parameters.top_k < len(logits)
+
+    def _weights(self, logits: Floats) -> Floats:
+        best = logits.max()
+        if best == -np.inf:
+            raise UsageError(*NOTHING_LEFT)
+        return self._wide.weights(logits, best)
 
     def _shares(self, logits: Floats, ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """float64[k]: the probabilities of ``ids`` among themselves."""
@@ -181,36 +169,18 @@ class Shaper:
     def _top_k(self, logits: Floats, k: int) -> NDArray[np.int64]:
         """The ``k`` tokens of the highest logits, ties with the k-th included, by id."""
         ids = np.flatnonzero(logits >= self._threshold)
-        if len(ids) < k:
+        if len(ids) > MANY * k:
+            self._slack *= SLACK_STEP
+        elif len(ids) < k:
+            self._slack = WIDEST_SLACK
             ids = np.flatnonzero(logits > -np.inf)
         if len(ids) <= k:
             return ids
         values = logits[ids]
         edge = np.partition(values, len(ids) - k)[len(ids) - k]
-        self._threshold = edge - THRESHOLD_SLACK
+        self._threshold = edge - self._slack
         kept: NDArray[np.int64] = ids[values >= edge]
         return kept
-
-    def _nucleus_of_all(self, logits: Floats) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The nucleus of the whole vocabulary, without sorting all of it.
-
-        Only the sum over all tokens runs in single precision, which its pairwise order keeps to
-        about 1e-6.
-        """
-        temperature, top_p = self.parameters.temperature, self.parameters.top_p
-        best = logits.max()
-        if best == -np.inf:
-            raise UsageError(*NOTHING_LEFT)
-        mass = float(np.exp((logits - best) * np.float32(1 / temperature)).sum())
-        for threshold in (self._threshold, np.float32(-np.inf)):
-            ids = np.flatnonzero(logits >= max(threshold, np.finfo(np.float32).min))
-            scaled = logits[ids].astype(np.float64) - float(best)
-            p = np.exp(scaled / temperature) / mass
-            if p.sum() >= top_p:
-                break
-        keep = _nucleus(p, top_p)
-        self._threshold = logits[ids[keep]].min() - THRESHOLD_SLACK
-        return ids[keep], p[keep]
 
 
 def _nucleus(p: NDArray[np.float64], top_p: float) -> NDArray[np.bool_]:

@@ -20,10 +20,11 @@ import numpy as np
 
 from gemmtp.engine.backend import Floats, Target
 from gemmtp.engine.drafting import Draft
+from gemmtp.engine.noise import Noise
 from gemmtp.engine.processors import Processor
-from gemmtp.engine.proposal import Proposal
+from gemmtp.engine.proposal import Proposal, Sharpness
 from gemmtp.engine.rejection import block_steps, overlap, residual
-from gemmtp.engine.sampling import NOTHING_LEFT, Distribution, Noise, SamplingParameters, Shaper
+from gemmtp.engine.sampling import NOTHING_LEFT, Distribution, SamplingParameters, Shaper
 from gemmtp.errors import EngineError, UsageError
 
 Rule = Literal["compare", "reject", "block"]
@@ -107,7 +108,9 @@ class SampleAndCompare:
     proposal: Proposal | None = None
     overlap: float | None = None
 
-    def __init__(self, parameters: SamplingParameters, seed: int) -> None:
+    def __init__(
+        self, parameters: SamplingParameters, seed: int, sharpness: Sharpness | None = None
+    ) -> None:
         self._shaper = None if parameters.greedy else Shaper(parameters)
         self._seed = seed
 
@@ -124,14 +127,16 @@ class SampleAndCompare:
     def _choose(self, logits: Floats, position: int) -> int:
         if self._shaper is None:
             return int(logits.argmax())
-        return self._shaper(logits).draw(Noise(self._seed, position))
+        return self._shaper.choose(logits, Noise(self._seed, position))
 
 
 class _Sampled:
     """What rejection sampling and block verification have in common."""
 
-    def __init__(self, parameters: SamplingParameters, seed: int) -> None:
-        self.proposal: Proposal | None = Proposal(parameters, seed)
+    def __init__(
+        self, parameters: SamplingParameters, seed: int, sharpness: Sharpness | None = None
+    ) -> None:
+        self.proposal: Proposal | None = Proposal(sharpness or Sharpness(parameters), seed)
         self._shaper = Shaper(parameters)
         self._seed = seed
         self._round = 0
@@ -152,8 +157,8 @@ class _Sampled:
     def _look(self, i: int, p: Distribution, q: Distribution) -> None:
         self._overlaps += overlap(p, q)
         self._looked += 1
-        if i == 0 and self.proposal is not None:
-            self.proposal.learn(p)
+        if self.proposal is not None:
+            self.proposal.learn(i, p)
 
 
 class Reject(_Sampled):
@@ -214,8 +219,10 @@ class Block(_Sampled):
         return emitted
 
 
-RULES: dict[Rule, Callable[[SamplingParameters, int], Verifier]] = {
+RULES: dict[Rule, Callable[[SamplingParameters, int, Sharpness | None], Verifier]] = {
     "compare": SampleAndCompare,
     "reject": Reject,
     "block": Block,
 }
+"""By name: made for a request's parameters, its seed, and what earlier answers have taught about
+proposals; without that, the text of a seed does not depend on earlier answers."""

@@ -25,7 +25,8 @@ import numpy as np
 from gemmtp.engine.backend import Floats
 from gemmtp.engine.depth import FixedDepth
 from gemmtp.engine.engine import Engine, Request, Token
-from gemmtp.engine.sampling import Noise, SamplingParameters, Shaper
+from gemmtp.engine.noise import Noise
+from gemmtp.engine.sampling import SamplingParameters, Shaper
 from gemmtp.llama.context import ContextOptions, KvType
 from gemmtp.llama.pair import Pair, check_files
 from gemmtp_models.names import demo

@@ -26,7 +26,8 @@ import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmtp.engine.sampling import Noise, SamplingParameters, Shaper
+from gemmtp.engine.noise import Noise
+from gemmtp.engine.sampling import SamplingParameters, Shaper
 from gemmtp.llama.grammar import Grammar, GrammarProcessor
 from gemmtp.llama.model import Model
 from gemmtp.llama.pieces import Pieces
