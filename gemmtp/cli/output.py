@@ -241,6 +241,7 @@ def _drafting(outcome: Outcome) -> dict[str, Any]:
         "tokens_per_round": round(statistics.tokens_per_round, 4),
         "by_source": {} if off else {"mtp": {"drafted": drafted, "accepted": accepted}},
         "rounds_by_depth": statistics.rounds_at,
+        "depth": statistics.choice or None,
         "accept": statistics.rule,
         "overlap": None if statistics.overlap is None else round(statistics.overlap, 4),
     }
@@ -269,7 +270,8 @@ def summary(outcome: Outcome) -> str:
         shares = "/".join(f"{share:.2f}" for share in statistics.per_position)
         parts.append(
             f"{statistics.tokens_per_round:.2f} tokens a round, "
-            f"accepted {statistics.accepted} of {statistics.drafted} ({shares})"
+            f"accepted {statistics.accepted} of {statistics.drafted} ({shares}), "
+            f"depth {statistics.choice}"
         )
     return " · ".join(parts)
 

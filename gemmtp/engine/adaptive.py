@@ -140,11 +140,14 @@ class AdaptiveDepth:
         self._costs, self._shared = costs, kept
 
     def _to_measure(self, regime: _Regime, plan: _Plan) -> int | None:
-        """The first depth and plain decoding are measured before anything is compared with them."""
+        """The first depth and plain decoding are measured before anything is compared with them.
+
+        Once each where an earlier process had measured them: the machine may be busier now.
+        """
         for depth in (self._start, 0):
             # A round that could not be timed, beside a newcomer's prompt, is not waited for.
-            tried = regime.tried.get(depth, 0)
-            if not plan.costs.knows(plan.slots * (depth + 1)) and tried < 2 * TRIES:
+            known = plan.costs.knows(plan.slots * (depth + 1))
+            if regime.tried.get(depth, 0) < (1 if known else 2 * TRIES):
                 return depth
         return None
 

@@ -43,10 +43,14 @@ class _Cost:
     def add(self, seconds: float, now: int) -> None:
         if self.rounds >= TRIES:
             seconds = min(seconds, OUTLIER * self.seconds)
-        stale = STALE_SHARE * min(1.0, (now - self.last) / STALE_ROUNDS)
+            stale = min(1.0, (now - self.last) / STALE_ROUNDS)
+            # A stall makes a pass slower and nothing makes it faster: good news is believed.
+            share = 1.0 if stale == 1.0 and seconds < self.seconds else STALE_SHARE * stale
+            self.seconds += max(COST_SHARE, share) * (seconds - self.seconds)
+        else:
+            # The first pass of a kind may build graphs and touch weights for the first time.
+            self.seconds = min(seconds, self.seconds) if self.rounds else seconds
         self.last = now
-        share = max(COST_SHARE, stale, 1 / (self.rounds + 1))
-        self.seconds += share * (seconds - self.seconds)
         self.rounds += 1
 
 

@@ -28,6 +28,7 @@ from gemmtp.engine.drafting import MTP, Draft, DraftSource, Want
 from gemmtp.engine.media import Media, check_media, decode_next, tokens_ahead
 from gemmtp.engine.pace import Pace
 from gemmtp.engine.processors import Processor
+from gemmtp.engine.proposal import Sharpness
 from gemmtp.engine.resting import Resting, adopt, rest
 from gemmtp.engine.sampling import SamplingParameters, fresh_seed
 from gemmtp.engine.slot import Slot, common_prefix
@@ -37,6 +38,9 @@ from gemmtp.errors import EngineError, PromptTooLongError, UsageError
 
 FinishReason = Literal["stop", "length", "context"]
 """An end token or stop string; ``max_tokens``; the end of the context."""
+
+MANY_SETTINGS = 64
+"""Sets of sampling parameters for which the sharpness of proposals is remembered."""
 
 SAMPLED_RULE: Rule = "block"
 """The acceptance rule for sampling without a seed: it keeps at least what rejection keeps."""
@@ -151,6 +155,7 @@ class Engine:
         self._pace = Pace(target.max_rows)
         self._slots = [Slot(i) for i in range(target.n_slots)]
         self._runs: dict[int, _Run] = {}
+        self._sharpness: dict[SamplingParameters, Sharpness] = {}
 
     def submit(self, request: Request) -> int:
         """Take a request; return its slot.
@@ -179,7 +184,7 @@ class Engine:
         run = _Run(
             request,
             slot,
-            RULES[rule](request.sampling, seed),
+            RULES[rule](request.sampling, seed, self._sharpness_for(request.sampling)),
             request.depth or self.depth,
             tuple(processor.fork() for processor in request.processors),
             statistics,
@@ -271,7 +276,11 @@ class Engine:
             slot.cut(length, self.target)
             if run is not None:
                 run.statistics.generated = length - len(run.request.prompt)
-        return None if run is None else run.statistics
+        if run is None:
+            return None
+        if self.drafting.reason is None:
+            run.statistics.choice = run.depth.explain()
+        return run.statistics
 
     def stop_all(self) -> None:
         """Free every slot, also one whose :meth:`submit` was interrupted."""
@@ -295,6 +304,14 @@ class Engine:
     def hidden(self, index: int) -> Floats:
         """float32[d]: the target's state at the slot's last held token, a view."""
         return self._slots[index].hidden
+
+    def _sharpness_for(self, sampling: SamplingParameters) -> Sharpness | None:
+        """What answers with these parameters have taught; a seed's text stands for itself."""
+        if sampling.greedy or sampling.seed is not None:
+            return None
+        if len(self._sharpness) > MANY_SETTINGS:
+            self._sharpness.clear()
+        return self._sharpness.setdefault(sampling, Sharpness(sampling))
 
     def _check(self, request: Request) -> None:
         n = len(request.prompt)

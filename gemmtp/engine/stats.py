@@ -43,6 +43,8 @@ class Statistics:
     """The acceptance rule: compare, reject or block."""
     seed: int = 0
     """The seed in use, given or fresh."""
+    choice: str = ""
+    """What decided about the depth of drafts at the end, and why; empty without drafting."""
     overlap: float | None = None
     """The mean sum of min(p, q) over verified drafts, where drafts were drawn."""
 

@@ -178,7 +178,7 @@ def test_what_was_learned_survives_the_process() -> None:
     second.join(0, "compare")
     machine = Machine(verify, text, seed=3)
     machine.play(second, 40)
-    assert sum(machine.depths) <= 2
+    assert sum(machine.depths) <= 5
     fresh = Machine(verify, text, seed=3)
     fresh.play(adaptive(), 40)
     assert sum(fresh.depths) > sum(machine.depths)
