@@ -103,21 +103,23 @@ def compare(
     tokens, reference, drafted = _reference(target_dir, drafter_dir, positions, half_gelu)
     options = ContextOptions(n_ctx=positions + 8, kv=kv, flash_attention=flash_attention)
     ours = _llama_rows(target_file, drafter_file, tokens, drafted, options)
-    return ParityReport(tuple(_comparisons(ours, reference)))
+    return ParityReport(tuple(comparisons(ours, reference)))
 
 
-def _comparisons(ours: Rows, reference: Rows) -> Iterator[Comparison]:
-    yield _comparison("target logits", ours.logits, reference.logits, True)
-    yield _comparison("target hidden rows", ours.hidden, reference.hidden, False)
+def comparisons(ours: Rows, reference: Rows) -> Iterator[Comparison]:
+    """Everything in ``ours`` against ``reference``."""
+    yield comparison("target logits", ours.logits, reference.logits, True)
+    yield comparison("target hidden rows", ours.hidden, reference.hidden, False)
     for step in range(STEPS):
         name = f"drafter step {step + 1}"
         a, b = ours.draft_logits[step], reference.draft_logits[step]
-        yield _comparison(f"{name} logits", a, b, True)
+        yield comparison(f"{name} logits", a, b, True)
         a, b = ours.draft_hidden[step], reference.draft_hidden[step]
-        yield _comparison(f"{name} h_next", a, b, False)
+        yield comparison(f"{name} h_next", a, b, False)
 
 
-def _comparison(name: str, ours: Floats, reference: Floats, is_logits: bool) -> Comparison:
+def comparison(name: str, ours: Floats, reference: Floats, is_logits: bool) -> Comparison:
+    """``ours`` against ``reference``, both float32[n, d]."""
     error = np.linalg.norm(ours - reference, axis=1) / np.linalg.norm(reference, axis=1)
     same = None
     if is_logits:
@@ -153,7 +155,9 @@ def _reference(
         output = target.model(input_ids=ids, return_shared_kv_states=True)
         hidden = output.last_hidden_state[0]
         logits = target(input_ids=ids).logits[0]
-        drafts = _reference_drafts(torch, target, assistant, ids[0], hidden, output)
+        embed, window = target.model.embed_tokens, target.config.sliding_window
+        shared = output.shared_kv_states
+        drafts = reference_drafts(assistant, embed, window, ids[0], hidden, shared)
     rows = Rows(logits.numpy(), hidden.numpy(), drafts[0], drafts[1])
     return tokens, rows, drafts[2]
 
@@ -169,24 +173,30 @@ def _half_gelu(torch: Any) -> Any:
     return HalfGelu()
 
 
-def _reference_drafts(
-    torch: Any, target: Any, assistant: Any, ids: Any, hidden: Any, output: Any
+def reference_drafts(
+    assistant: Any, embed: Any, window: int, ids: Any, hidden: Any, shared_kv: Any
 ) -> tuple[Floats, Floats, Tokens]:
-    """Drafts from every position at once: a query at p sees the keys before p, in the window."""
+    """Drafts from every position at once: a query at p sees the keys before p, in the window.
+
+    ``ids`` [n] and ``hidden`` [n, d] are the target's, ``embed`` its scaled embedding and
+    ``shared_kv`` what it hands to its assistant. Returned are logits and hidden rows of each step
+    and position from the second on, and the tokens that each step was given.
+    """
+    import torch
+
     n = len(ids)
-    window = target.config.sliding_window
     query, key = torch.arange(1, n)[:, None], torch.arange(n)[None, :]
     seen = {
         "full_attention": key < query,
         "sliding_attention": (key < query) & (query - key < window),
     }
     masks = {kind: torch.where(mask, 0.0, float(MASKED))[None, None] for kind, mask in seen.items()}
-    shared = {kind: output.shared_kv_states[kind] for kind in seen}
+    shared = {kind: shared_kv[kind] for kind in seen}
     token, h = ids[1:], hidden[:-1]
     logits, states, tokens = [], [], []
     for _ in range(STEPS):
         tokens.append(token.numpy().astype(np.int32))
-        inputs = torch.cat([target.model.embed_tokens(token), h], dim=-1)[None]
+        inputs = torch.cat([embed(token), h], dim=-1)[None]
         state = assistant.model(
             inputs_embeds=assistant.pre_projection(inputs),
             attention_mask=masks,

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gemmtp.errors import BadModelFileError, GemmtpError, UsageError
+from gemmtp_models.geometry import read_geometry
 from gemmtp_models.header import read_header
 from gemmtp_models.manifest import ROLES, Layer, Manifest, Role, check_name, write_manifest
 from gemmtp_models.pairing import PairReport, check_pair
+from gemmtp_models.projector import check_projector
 from gemmtp_models.store import InstalledSet, Store, sha256_of
 from gemmtp_models.workspace import open_workspace
 from gemmtp_quantize.gguf_file import sync, write_gguf
@@ -124,10 +126,12 @@ def _build(plan: SetPlan, folder: Path, threads: int, progress: Progress) -> Pai
     _check_space(plan, folder)
     for role, file in plan.files.items():
         _build_file(file, folder / FILES[role], role, threads, progress)
-    report = check_pair(
-        read_header(folder / FILES["target"]), read_header(folder / FILES["drafter"])
-    )
+    target = read_header(folder / FILES["target"])
+    report = check_pair(target, read_header(folder / FILES["drafter"]))
     report.raise_for_mismatch()
+    if plan.projector is not None:
+        width = read_geometry(target).embedding_length
+        check_projector(read_header(folder / FILES["projector"]), width)
     return report
 
 

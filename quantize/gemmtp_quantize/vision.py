@@ -25,7 +25,13 @@ from gemmtp_quantize.model_file import (
 )
 from gemmtp_quantize.recipe import RoleRecipe
 from gemmtp_quantize.text import Wanted, match_tensors
-from gemmtp_quantize.vision_config import CHANNELS, TEXT_ALONE, Processor, VisionConfig
+from gemmtp_quantize.vision_config import (
+    CHANNELS,
+    IMAGE_MEAN,
+    IMAGE_STD,
+    TEXT_ALONE,
+    VisionConfig,
+)
 from gemmtp_quantize.weights import scalar
 
 ARCHITECTURE, PROJECTOR_TYPE = "clip", "gemma4v"
@@ -99,12 +105,11 @@ def _wanted(config: VisionConfig, prefix: str, text_width: int) -> Wanted:
 
 def _block(config: VisionConfig) -> Wanted:
     width, inner, head = config.hidden_size, config.intermediate_size, config.head_dim
-    queries, keys = head * config.heads, head * config.kv_heads
     yield "input_layernorm.weight", "ln1.weight", (width,)
-    yield from _linear(config, "self_attn.q_proj", "attn_q", (queries, width))
-    yield from _linear(config, "self_attn.k_proj", "attn_k", (keys, width))
-    yield from _linear(config, "self_attn.v_proj", "attn_v", (keys, width))
-    yield from _linear(config, "self_attn.o_proj", "attn_out", (width, queries))
+    yield from _linear(config, "self_attn.q_proj", "attn_q", (width, width))
+    yield from _linear(config, "self_attn.k_proj", "attn_k", (width, width))
+    yield from _linear(config, "self_attn.v_proj", "attn_v", (width, width))
+    yield from _linear(config, "self_attn.o_proj", "attn_out", (width, width))
     yield "self_attn.q_norm.weight", "attn_q_norm.weight", (head,)
     yield "self_attn.k_norm.weight", "attn_k_norm.weight", (head,)
     yield "post_attention_layernorm.weight", "attn_post_norm.weight", (width,)
@@ -138,11 +143,14 @@ def _kernel(spec: TensorSpec, patch: int) -> TensorSpec:
 def vision_fields(
     checkpoint: Checkpoint,
     config: VisionConfig,
-    processor: Processor,
+    image_tokens: int,
     text_width: int,
     specs: list[TensorSpec],
 ) -> Fields:
-    """All metadata of the projector's GGUF except its file type and fingerprint."""
+    """All metadata of the projector's GGUF except its file type and fingerprint.
+
+    ``image_tokens`` is the budget of an image where none is asked for.
+    """
     values: Fields = {
         "projector_type": text(PROJECTOR_TYPE),
         "projection_dim": u32(text_width),
@@ -153,11 +161,9 @@ def vision_fields(
         "feed_forward_length": u32(config.intermediate_size),
         "block_count": u32(config.layers),
         "attention.head_count": u32(config.heads),
-        "attention.head_count_kv": u32(config.kv_heads),
-        "attention.head_dim": u32(config.head_dim),
         "attention.layer_norm_epsilon": f32(config.norm_eps),
-        "image_mean": array(ValueType.FLOAT32, processor.mean),
-        "image_std": array(ValueType.FLOAT32, processor.std),
+        "image_mean": array(ValueType.FLOAT32, IMAGE_MEAN),
+        "image_std": array(ValueType.FLOAT32, IMAGE_STD),
     }
     return {
         "general.architecture": text(ARCHITECTURE),
@@ -169,5 +175,5 @@ def vision_fields(
         # Without it mtmd takes another GELU than Gemma 4's, which is the tanh form.
         "clip.use_gelu": boolean(True),
         **{f"clip.vision.{key}": value for key, value in values.items()},
-        IMAGE_TOKENS_KEY: u32(processor.image_tokens),
+        IMAGE_TOKENS_KEY: u32(image_tokens),
     }

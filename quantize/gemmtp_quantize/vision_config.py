@@ -2,7 +2,8 @@
 
 Some of it no GGUF can say, because llama.cpp's mtmd takes it for granted (clip.cpp, gemma4v): the
 base of the rotary positions, and how pixels are resized and scaled. A checkpoint that differs there
-is refused, since its images would be misread without a word.
+is refused, since its images would be misread without a word; so is a shape of heads that no Gemma 4
+has and that the check of a projector's file does not take.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmtp.errors import BadModelFileError, UnsupportedModelError
+from gemmtp_models.memory_projector import DEFAULT_IMAGE_TOKENS, IMAGE_BUDGETS
 from gemmtp_quantize.config import MAX_LAYERS, MAX_WIDTH, integer, number
 from gemmtp_quantize.documents import read_optional_object
 
@@ -21,9 +23,7 @@ ACTIVATION = "gelu_pytorch_tanh"
 ROPE_THETA = 100.0
 BICUBIC = 3
 RESCALE = 1 / 255
-# Budgets that transformers' Gemma4ImageProcessor takes; 280 is its own.
-IMAGE_TOKENS = (70, 140, 280, 560, 1120)
-DEFAULT_IMAGE_TOKENS = 280
+IMAGE_MEAN, IMAGE_STD = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 CHANNELS = 3
 TEXT_ALONE = "Give --vision none to convert the text model alone."
 
@@ -36,7 +36,6 @@ class VisionConfig:
     intermediate_size: int
     layers: int
     heads: int
-    kv_heads: int
     head_dim: int
     patch: int
     pooling: int
@@ -44,15 +43,6 @@ class VisionConfig:
     norm_eps: float
     clipped: bool
     standardize: bool
-
-
-@dataclass(frozen=True)
-class Processor:
-    """What is done to pixels in [0, 1], and the tokens an image may take."""
-
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    image_tokens: int
 
 
 def has_tower(config: Mapping[str, Any]) -> bool:
@@ -65,13 +55,11 @@ def read_vision_config(config: Mapping[str, Any]) -> VisionConfig:
     """The tower of a multimodal config; raises BadModelFileError and UnsupportedModelError."""
     vision: Mapping[str, Any] = config["vision_config"]
     _refuse_unsayable(vision)
-    heads = integer(vision, "num_attention_heads", 12, 1, MAX_WIDTH)
     parsed = VisionConfig(
         hidden_size=integer(vision, "hidden_size", 768, 1, MAX_WIDTH),
         intermediate_size=integer(vision, "intermediate_size", 3072, 1, MAX_WIDTH),
         layers=integer(vision, "num_hidden_layers", 16, 1, MAX_LAYERS),
-        heads=heads,
-        kv_heads=integer(vision, "num_key_value_heads", heads, 1, MAX_WIDTH),
+        heads=integer(vision, "num_attention_heads", 12, 1, MAX_WIDTH),
         head_dim=integer(vision, "head_dim", 64, 1, MAX_WIDTH),
         patch=integer(vision, "patch_size", 16, 1, MAX_WIDTH),
         pooling=integer(vision, "pooling_kernel_size", 3, 1, MAX_WIDTH),
@@ -80,15 +68,13 @@ def read_vision_config(config: Mapping[str, Any]) -> VisionConfig:
         clipped=vision.get("use_clipped_linears", False) is True,
         standardize=vision.get("standardize", False) is True,
     )
-    if parsed.heads % parsed.kv_heads:
-        raise BadModelFileError(
-            f"{parsed.heads} heads of the vision tower cannot share {parsed.kv_heads} "
-            "key-value heads."
-        )
+    shared = integer(vision, "num_key_value_heads", parsed.heads, 1, MAX_WIDTH) != parsed.heads
     # Half of a head turns by the column and half by the row, each half in pairs.
-    if parsed.head_dim % 4:
-        raise BadModelFileError(
-            f"The head size {parsed.head_dim} of the vision tower is no multiple of 4."
+    if shared or parsed.heads * parsed.head_dim != parsed.hidden_size or parsed.head_dim % 4:
+        raise UnsupportedModelError(
+            f"The vision tower's {parsed.heads} heads of {parsed.head_dim} in a width of "
+            f"{parsed.hidden_size}{', with shared keys,' * shared} are not Gemma 4's.",
+            TEXT_ALONE,
         )
     return parsed
 
@@ -113,18 +99,19 @@ def _refuse_unsayable(vision: Mapping[str, Any]) -> None:
         )
 
 
-def read_processor(directory: Path, config: VisionConfig) -> Processor:
-    """processor_config.json over preprocessor_config.json, or what Gemma 4 does by itself.
+def read_image_tokens(directory: Path, config: VisionConfig) -> int:
+    """The tokens an image may take, by processor_config.json over preprocessor_config.json.
 
-    Raises UnsupportedModelError when pixels are prepared in another way than mtmd and
-    ``gemmtp.prompt.attachments`` do it, and BadModelFileError for values that are none.
+    280 without them, as in Gemma 4's own processor. Raises UnsupportedModelError when pixels are
+    prepared in another way than ``gemmtp.prompt.attachments`` does it, and BadModelFileError for a
+    number of tokens that there is not.
     """
     given = dict(read_optional_object(directory / "preprocessor_config.json"))
     nested = read_optional_object(directory / "processor_config.json").get("image_processor", {})
     if not isinstance(nested, dict):
         raise BadModelFileError("image_processor in processor_config.json is no object.")
     given |= nested
-    expected = {
+    expected: dict[str, object] = {
         "patch_size": config.patch,
         "pooling_kernel_size": config.pooling,
         "do_resize": True,
@@ -132,6 +119,9 @@ def read_processor(directory: Path, config: VisionConfig) -> Processor:
         "resample": BICUBIC,
         "rescale_factor": RESCALE,
     }
+    # transformers looks at these two only where it normalises, and mtmd always does.
+    if given.get("do_normalize", False) is not False:
+        expected |= {"image_mean": list(IMAGE_MEAN), "image_std": list(IMAGE_STD)}
     for key, value in expected.items():
         if given.get(key, value) != value:
             raise UnsupportedModelError(
@@ -139,23 +129,6 @@ def read_processor(directory: Path, config: VisionConfig) -> Processor:
                 TEXT_ALONE,
             )
     tokens = integer(given, "max_soft_tokens", DEFAULT_IMAGE_TOKENS, 1, MAX_WIDTH)
-    if tokens not in IMAGE_TOKENS:
+    if tokens not in IMAGE_BUDGETS:
         raise BadModelFileError(f"max_soft_tokens of the image processor is {tokens}.")
-    if given.get("do_normalize", False) is not True:
-        # transformers then never looks at mean and deviation, and mtmd always does.
-        return Processor((0.0, 0.0, 0.0), (1.0, 1.0, 1.0), tokens)
-    return Processor(
-        _channels(given, "image_mean", 0.0), _channels(given, "image_std", 1.0), tokens
-    )
-
-
-def _channels(given: Mapping[str, Any], key: str, default: float) -> tuple[float, float, float]:
-    values = given.get(key, [default] * CHANNELS)
-    if (
-        not isinstance(values, list)
-        or len(values) != CHANNELS
-        or not all(type(value) in (int, float) and abs(value) < MAX_WIDTH for value in values)
-        or (key == "image_std" and 0 in values)
-    ):
-        raise BadModelFileError(f"{key} of the image processor is {values!r}.")
-    return float(values[0]), float(values[1]), float(values[2])
+    return tokens

@@ -35,8 +35,7 @@ TOKEN_TYPES = "tokenizer.ggml.token_type"
 SOFTCAP = "gemma4.final_logit_softcapping"  # missing for none, which llama.cpp reads as 30
 # What the converter leaves to mtmd to assume, rightly or, for the activation, wrongly.
 PROJECTOR_ALONE = {
-    "clip.use_gelu", "clip.vision.projector.scale_factor", "clip.vision.attention.head_dim",
-    "clip.vision.attention.head_count_kv", "gemmtp.vision.image_tokens",
+    "clip.use_gelu", "clip.vision.projector.scale_factor", "gemmtp.vision.image_tokens",
     "gemmtp.source.identity", "gemmtp.pairing.fingerprint",
 }  # fmt: skip
 SAMPLING = "general.sampling."  # the converter's, though nothing is sampled from a projector
@@ -69,8 +68,8 @@ SHAPES = {
 TOWERS = {
     "plain": Tower(),
     "clipped and standardised": Tower(clipped=True, standardize=True),
-    "shared keys, another epsilon": Tower(kv_heads=2, norm_eps=1e-5),
-    "rows that fill no block of Q8_0": Tower(hidden=72, inner=40, head_dim=20, patch=8),
+    "another epsilon": Tower(norm_eps=1e-5),
+    "rows that fill no block of Q8_0": Tower(hidden=80, inner=40, head_dim=20, patch=8),
 }
 
 
