@@ -50,6 +50,10 @@ def plan(
         raise UsageError("A context, a slot count or an image size is out of range.")
     asked = _asked(model, drafter)
     models = asked.models
+    if image and models.projector is None:
+        raise UsageError(
+            f"{models.name} has no projector, so it cannot see images.", "Plan without --image."
+        )
     wish = Wish(
         ctx=ctx or min(DEFAULT_CTX, models.target.context_length),
         kv=kv or "f16",  # type: ignore[arg-type]
@@ -57,7 +61,7 @@ def plan(
         depth=asked.depth,
         drafting=not no_mtp and models.drafter is not None,
         gpu_layers=-1 if gpu_layers is None else gpu_layers,
-        image_tokens=image_tokens if image and models.projector is not None else 0,
+        image_tokens=image_tokens if image else 0,
     )
     given: dict[Setting, bool] = {
         "ctx": ctx is not None,

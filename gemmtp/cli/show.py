@@ -52,8 +52,27 @@ def show(
     if as_json:
         _print_json(header, report, files)
         return
-    for line in [*_set_lines(files), *_lines(header, report)]:
+    lines = [*_set_lines(files), *_lines(header, report)]
+    if files.projector is not None:
+        lines += ["", f"projector: {_projector(files.projector, header)}"]
+    for line in lines:
         sys.stdout.write(line + "\n")
+
+
+def _projector(path: Path, target: Header) -> str:
+    """What a projector can, or why it cannot be used."""
+    from gemmtp.errors import ModelError
+    from gemmtp_models.geometry import read_geometry
+    from gemmtp_models.header import read_header
+    from gemmtp_models.projector import check_projector
+
+    try:
+        g = check_projector(read_header(path), read_geometry(target).embedding_length)
+    except ModelError as error:
+        return error.message
+    tower = f"a tower of {g.blocks} blocks" if g.blocks else "a direct projection"
+    sound = "; its audio encoder is not used yet" if g.audio else ""
+    return f"sees for this target: {g.kind}, {tower}, {g.side} x {g.side} pixels a token{sound}"
 
 
 def _not_here(model: str) -> CatalogueEntry | None:

@@ -162,7 +162,9 @@ def test_a_set_is_made_and_run_with_its_projector(cli: Cli, folder: Path, home: 
     made = cli("create", "tiny:eyes", *files)
     assert made.code == 0
     shown = cli("show", "tiny:eyes")
-    assert "projector" in shown.out
+    assert shown.out.endswith(
+        "\nprojector: sees for this target: gemma4v, a tower of 2 blocks, 48 x 48 pixels a token\n"
+    )
     image = ("--image", folder / "cat.png", "--max-tokens", 4, "--json")
     result = cli("run", "tiny:eyes", *ARGS, "what?", *image)
     assert json.loads(result.out)["prompt_tokens"]["images"] == 63
@@ -175,6 +177,12 @@ def test_a_set_with_the_wrong_projector_is_not_made(cli: Cli, folder: Path, home
     result = cli("create", "tiny:eyes", *files)
     assert result.code == 3
     assert "other.gguf does not match" in result.err
+
+
+def test_a_plan_for_images_needs_a_projector(cli: Cli, folder: Path) -> None:
+    result = cli("plan", folder / "target.gguf", "--image")
+    assert result.code == 2
+    assert "has no projector, so it cannot see images." in result.err
 
 
 def test_a_useless_projector_keeps_nobody_from_talking(
