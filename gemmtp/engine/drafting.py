@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from gemmtp.engine.backend import ContextFullError, Drafter, Floats
+from gemmtp.engine.depth import Round
 from gemmtp.engine.processors import Processor
 from gemmtp.engine.proposal import Proposal
 from gemmtp.engine.sampling import Distribution
@@ -25,7 +26,8 @@ class Want:
     ``token`` is the newest token, at ``position``, not in the KV cache yet; ``hidden`` float32[d]
     is the target's state one position earlier; ``history`` ends with ``token``. ``proposal`` draws
     the drafted tokens; without one they are the drafter's best. ``goes_on`` is asked by slot and
-    margins (see :class:`Draft`) before every further token; ``depth`` bounds it.
+    margins (see :class:`Draft`) before every further token; ``depth`` bounds it. ``most`` bounds
+    drafts that no drafter is asked for.
     """
 
     slot: int
@@ -38,6 +40,7 @@ class Want:
     stop_tokens: frozenset[int]
     proposal: Proposal | None = None
     goes_on: Callable[[int, Sequence[float]], bool] | None = None
+    most: int = 0
 
 
 @dataclass(slots=True)
@@ -55,31 +58,53 @@ class Draft:
 
 
 class DraftSource(Protocol):
-    """Proposes tokens. ``reason`` says why it never does, and is None where it drafts."""
+    """Proposes tokens.
+
+    ``reason`` says why it never does, and is None where it drafts; ``no_drafter`` why no drafter is
+    in use, and is None where one is.
+    """
 
     reason: str | None
+    no_drafter: str | None
+
+    def begin(self, slot: int) -> None:
+        """A new text begins in ``slot``; until the next call it only grows."""
 
     def draft(self, wants: Sequence[Want]) -> list[Draft]:
-        """At most ``depth`` tokens for every want, in order."""
+        """At most ``depth`` tokens for every want, in order; up to ``most`` without a drafter."""
+
+    def observe(self, round: Round) -> None:
+        """What a round has cost, this source's draft and its verification."""
 
     @property
     def native_seconds(self) -> float:
         """Seconds spent in the drafter's forward passes so far."""
 
 
-class NoDrafting:
+class _Forgetful:
+    """The part of a source that remembers no text and looks at no clock."""
+
+    def begin(self, slot: int) -> None:
+        """All texts are alike."""
+
+    def observe(self, round: Round) -> None:
+        """The clock does not matter here."""
+
+
+class NoDrafting(_Forgetful):
     """Plain decoding, with the reason that is shown on the start line and in every statistic."""
 
     native_seconds = 0.0
 
     def __init__(self, reason: str) -> None:
         self.reason: str | None = reason
+        self.no_drafter: str | None = reason
 
     def draft(self, wants: Sequence[Want]) -> list[Draft]:
         return [Draft() for _ in wants]
 
 
-class MtpDrafting:
+class MtpDrafting(_Forgetful):
     """Drafts of a multi-token-prediction head, all slots in one pass a draft position.
 
     The head is autoregressive only through (token, hidden): every step of a draft stands at the
@@ -88,6 +113,7 @@ class MtpDrafting:
     """
 
     reason: str | None = None
+    no_drafter: str | None = None
 
     def __init__(self, drafter: Drafter) -> None:
         self._drafter = drafter

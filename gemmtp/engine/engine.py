@@ -15,126 +15,41 @@ rule of sample-and-compare).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Generator, Sequence
 
 import numpy as np
 
-from gemmtp.engine.backend import Floats, Row, Target
+from gemmtp.engine.backend import Floats, Target
 from gemmtp.engine.checkpoints import Checkpoints
 from gemmtp.engine.depth import DepthChooser, FixedDepth, Round
 from gemmtp.engine.drafting import MTP, Draft, DraftSource, Want
-from gemmtp.engine.media import Media, check_media, decode_next, tokens_ahead
+from gemmtp.engine.media import check_media, decode_next, tokens_ahead, whole
 from gemmtp.engine.pace import Pace
-from gemmtp.engine.processors import Processor
 from gemmtp.engine.proposal import Sharpness
+from gemmtp.engine.request import Event, Finished, FinishReason, Prefill, Request, Token
 from gemmtp.engine.resting import Resting, adopt, rest
+from gemmtp.engine.run import Run, choosers, prompt_rows, verification_rows
 from gemmtp.engine.sampling import SamplingParameters, fresh_seed
 from gemmtp.engine.slot import Slot, common_prefix
 from gemmtp.engine.stats import Statistics
-from gemmtp.engine.verify import RULES, Rows, Rule, Verifier
+from gemmtp.engine.verify import RULES, Rows
 from gemmtp.errors import EngineError, PromptTooLongError, UsageError
 
-FinishReason = Literal["stop", "length", "context"]
-"""An end token or stop string; ``max_tokens``; the end of the context."""
+__all__ = [
+    "Engine",
+    "Event",
+    "FinishReason",
+    "Finished",
+    "Prefill",
+    "Request",
+    "Token",
+]
+
+FEWEST_SHARED = 16
+"""Tokens of a common beginning below which a copy between slots is not worth its calls."""
 
 MANY_SETTINGS = 64
 """Sets of sampling parameters for which the sharpness of proposals is remembered."""
-
-SAMPLED_RULE: Rule = "block"
-"""The acceptance rule for sampling without a seed: it keeps at least what rejection keeps."""
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """An emitted token. ``drafted`` says whether the drafter had proposed it."""
-
-    slot: int
-    token: int
-    drafted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Prefill:
-    """``done`` of ``total`` prompt tokens are in the cache, reused ones included."""
-
-    slot: int
-    done: int
-    total: int
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The answer ended; the slot is free and keeps its cache for a prompt that begins alike."""
-
-    slot: int
-    reason: FinishReason
-    statistics: Statistics
-
-
-Event = Token | Prefill | Finished
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What to decode.
-
-    ``stop_tokens`` end the text and are emitted as its last token. ``stop`` is asked once for
-    every emitted token whether the text ends there (stop strings). ``max_tokens`` None goes on to
-    the end of the context. ``depth`` None takes the engine's. ``accept`` is the acceptance rule;
-    "auto" compares where the text must not depend on the depth (greedy, or with a seed) and
-    otherwise takes :data:`SAMPLED_RULE`. Negative ids in ``prompt`` stand for rows of ``media``.
-    """
-
-    prompt: Sequence[int]
-    sampling: SamplingParameters = field(default_factory=SamplingParameters)
-    max_tokens: int | None = None
-    stop_tokens: frozenset[int] = frozenset()
-    stop: Callable[[int], bool] | None = None
-    processors: tuple[Processor, ...] = ()
-    depth: DepthChooser | None = None
-    accept: Literal["auto"] | Rule = "auto"
-    media: tuple[Media, ...] = ()
-
-    @property
-    def rule(self) -> Rule:
-        """The acceptance rule in use."""
-        if self.sampling.greedy:
-            return "compare"
-        if self.accept == "auto":
-            return SAMPLED_RULE if self.sampling.seed is None else "compare"
-        return self.accept
-
-
-@dataclass(slots=True)
-class _Run:
-    """A request at work in its slot."""
-
-    request: Request
-    slot: Slot
-    verifier: Verifier
-    depth: DepthChooser
-    processors: tuple[Processor, ...]
-    statistics: Statistics
-    marks: list[int]
-    """Where checkpoints are still to be taken, ascending."""
-    ahead: bool
-    """Whether the prompt is only read, for another that begins with it."""
-    draft: Draft = field(default_factory=Draft)
-    ended: bool = False
-
-    @property
-    def filling(self) -> bool:
-        return self.slot.held < len(self.request.prompt)
-
-    def ends(self, token: int) -> bool:
-        """Whether the text ends with ``token``; asked once for every emitted token."""
-        request = self.request
-        self.ended = token in request.stop_tokens or (
-            request.stop is not None and request.stop(token)
-        )
-        return self.ended
 
 
 class Engine:
@@ -154,7 +69,7 @@ class Engine:
         """Of the sliding window; none are taken without a budget."""
         self._pace = Pace(target.max_rows)
         self._slots = [Slot(i) for i in range(target.n_slots)]
-        self._runs: dict[int, _Run] = {}
+        self._runs: dict[int, Run] = {}
         self._sharpness: dict[SamplingParameters, Sharpness] = {}
 
     def submit(self, request: Request) -> int:
@@ -176,12 +91,12 @@ class Engine:
         slot = max(free, key=lambda s: _shared(s, request.prompt))
         seed = request.sampling.seed
         seed = fresh_seed() if seed is None else seed
-        rule = request.rule if self.drafting.reason is None else "compare"
+        rule = request.rule if self.drafting.no_drafter is None else "compare"
         statistics = Statistics(rule=rule, seed=seed)
         prompt, media, points = request.prompt, request.media, self.checkpoints
-        statistics.cached_because = slot.begin(prompt, self.target, media, points)
+        statistics.cached_because = self._begin(slot, request)
         statistics.cached = slot.held
-        run = _Run(
+        run = Run(
             request,
             slot,
             RULES[rule](request.sampling, seed, self._sharpness_for(request.sampling)),
@@ -191,8 +106,10 @@ class Engine:
             [] if ahead or not self.target.window else points.marks(slot.held, prompt, media),
             ahead,
         )
+        self._follow(run)
         self._runs[slot.index] = run
         run.depth.join(slot.index, rule)
+        self.drafting.begin(slot.index)
         return slot.index
 
     def step(self) -> list[Event]:
@@ -205,10 +122,11 @@ class Engine:
         filling = [run for run in runs if run.filling]
         self._draft(deciding)
         drafted = time.perf_counter()
-        events = self._read_media(filling)
-        rows = [row for run in deciding for row in _verification_rows(run)]
-        chunks = self._chunks(filling, self.target.max_rows - len(rows))
-        rows += [row for run, n in chunks for row in _prompt_rows(run, n)]
+        reading = [run for run in filling if not self._waits(run)]
+        events = self._read_media(reading)
+        rows = [row for run in deciding for row in verification_rows(run)]
+        chunks = self._chunks(reading, filling, self.target.max_rows - len(rows))
+        rows += [row for run, n in chunks for row in prompt_rows(run, n)]
         if rows:
             began = time.perf_counter()
             self.target.decode(rows)
@@ -305,6 +223,48 @@ class Engine:
         """float32[d]: the target's state at the slot's last held token, a view."""
         return self._slots[index].hidden
 
+    def _begin(self, slot: Slot, request: Request) -> str:
+        """Make the prompt the slot's text; what another slot holds of it is taken over."""
+        prompt, media = request.prompt, request.media
+        own = _shared(slot, prompt)
+        others = [other for other in self._slots if other is not slot]
+        source = max(others, key=lambda other: _shared(other, prompt), default=slot)
+        length = whole(min(_shared(source, prompt), len(prompt) - 1), media)
+        copied = length >= own + FEWEST_SHARED and self._copy(source, slot, prompt, length)
+        because = slot.begin(prompt, self.target, media, self.checkpoints)
+        return "shared with another answer" if copied else because
+
+    def _copy(self, source: Slot, slot: Slot, prompt: Sequence[int], length: int) -> bool:
+        self.checkpoints.drop(slot.index, 0)
+        return slot.copy_from(source, prompt, length, self.target)
+
+    def _follow(self, run: Run) -> None:
+        """Let a newcomer wait for an earlier one that is just reading the same beginning."""
+        prompt = run.request.prompt
+        for leader in self._runs.values():
+            others = leader.request.prompt
+            shared = min(common_prefix(others, prompt), len(prompt) - 1, len(others) - 1)
+            shared = whole(shared, run.request.media)
+            ahead = max(run.slot.held + FEWEST_SHARED, leader.slot.held, run.shared + 1)
+            if leader.filling and shared >= ahead:
+                run.leader, run.shared = leader, shared
+
+    def _waits(self, run: Run) -> bool:
+        """Whether a newcomer still waits for another to read their beginning; copies it then."""
+        leader = run.leader
+        if leader is None:
+            return False
+        source, prompt = leader.slot, run.request.prompt
+        if self._runs.get(source.index) is leader and source.held < run.shared:
+            return True
+        run.leader = None
+        there = _shared(source, prompt) >= run.shared
+        if there and self._copy(source, run.slot, prompt, run.shared):
+            run.marks = [mark for mark in run.marks if mark >= run.shared]
+            run.statistics.cached = run.shared
+            run.statistics.cached_because = "shared with another answer"
+        return False
+
     def _sharpness_for(self, sampling: SamplingParameters) -> Sharpness | None:
         """What answers with these parameters have taught; a seed's text stands for itself."""
         if sampling.greedy or sampling.seed is not None:
@@ -336,18 +296,18 @@ class Engine:
                 f"this context was made for {self.target.max_outputs}."
             )
 
-    def _draft(self, runs: Sequence[_Run]) -> None:
+    def _draft(self, runs: Sequence[Run]) -> None:
         depths = self._depths(runs)
         wants = [self._want(run, depth) for run, depth in zip(runs, depths, strict=True)]
         for run, draft in zip(runs, self.drafting.draft(wants), strict=True):
             run.draft = draft
 
-    def _depths(self, runs: Sequence[_Run]) -> list[int]:
+    def _depths(self, runs: Sequence[Run]) -> list[int]:
         """How deep each run may draft; runs that share a chooser are planned together."""
         depths = {run.slot.index: 0 for run in runs}
         if self.drafting.reason is None:
             context = self._context()
-            for chooser in _choosers(runs):
+            for chooser in choosers(runs):
                 slots = [run.slot.index for run in runs if run.depth is chooser]
                 depths.update(zip(slots, chooser.plan(slots, context), strict=True))
         return [depths[run.slot.index] for run in runs]
@@ -356,7 +316,7 @@ class Engine:
         """Tokens in the caches of the slots at work."""
         return sum(run.slot.held for run in self._runs.values())
 
-    def _want(self, run: _Run, depth: int) -> Want:
+    def _want(self, run: Run, depth: int) -> Want:
         slot = run.slot
         depth = min(depth, self.target.n_ctx - 1 - slot.held)
         if run.request.max_tokens is not None:
@@ -372,9 +332,24 @@ class Engine:
             run.request.stop_tokens,
             run.verifier.proposal,
             run.depth.goes_on,
+            self._most(run),
         )
 
-    def _read_media(self, filling: Sequence[_Run]) -> list[Event]:
+    def _most(self, run: Run) -> int:
+        """The longest draft that may be verified, whoever makes it; 0 where none is wanted."""
+        request, statistics = run.request, run.statistics
+        # A seed promises the same text again. Where the text depends on the draft, the draft may
+        # not depend on the clock.
+        promised = request.sampling.seed is not None and statistics.rule != "compare"
+        if run.depth.most == 0 or promised:
+            return 0
+        most = min(self.target.max_outputs, self.target.max_rows) // self.target.n_slots - 1
+        most = min(most, self.target.n_ctx - 1 - run.slot.held)
+        if request.max_tokens is not None:
+            most = min(most, request.max_tokens - statistics.generated - 1)
+        return most
+
+    def _read_media(self, filling: Sequence[Run]) -> list[Event]:
         """Take the checkpoints that are due, and decode at most one image or sound.
 
         Other answers wait for no more than that.
@@ -392,12 +367,22 @@ class Engine:
                 return [Prefill(slot.index, slot.held, len(prompt))]
         return []
 
-    def _chunks(self, filling: Sequence[_Run], room: int) -> list[tuple[_Run, int]]:
-        """How many prompt tokens each newcomer decodes in this step, first come first served."""
+    def _chunks(
+        self, reading: Sequence[Run], filling: Sequence[Run], room: int
+    ) -> list[tuple[Run, int]]:
+        """How many prompt tokens each newcomer decodes in this step, first come first served.
+
+        Running answers wait for them, so beside those a chunk is short. A newcomer halts where
+        another waits for what it has read.
+        """
         chunks = []
-        room = min(room, self._pace.rows)
-        for run in filling:
-            held, stop = run.slot.held, next(iter(run.marks), len(run.request.prompt))
+        beside = len(self._runs) > len(filling)
+        room = min(room, self._pace.rows_beside if beside else self._pace.rows)
+        for run in reading:
+            held, total = run.slot.held, len(run.request.prompt)
+            stop = min(
+                [*run.marks[:1], *(f.shared for f in filling if f.leader is run)], default=total
+            )
             # A mark behind the image that was just read is due in the next step.
             n = min(tokens_ahead(held, run.request.media, stop), stop - held, room)
             if n:
@@ -405,7 +390,7 @@ class Engine:
                 room -= n
         return chunks
 
-    def _verified(self, run: _Run, output: int) -> list[Event]:
+    def _verified(self, run: Run, output: int) -> list[Event]:
         """Choose tokens at the run's output rows and cut the cache behind the last kept one."""
         slot, draft = run.slot, run.draft.tokens
         emitted = self._emit(run, output, run.draft)
@@ -418,16 +403,16 @@ class Engine:
         if run.draft.source == MTP or not draft:
             tried = min(len(draft), len(emitted)) if run.ended else len(draft)
             run.depth.learn(slot.index, tried, accepted, run.draft.margins)
-        run.statistics.count_round(len(draft), accepted, len(emitted))
+        run.statistics.count_round(len(draft), accepted, len(emitted), run.draft.source)
         run.statistics.generated += len(emitted)
         run.statistics.overlap = run.verifier.overlap
         return [Token(slot.index, token, i < accepted) for i, token in enumerate(emitted)]
 
-    def _emit(self, run: _Run, output: int, draft: Draft) -> list[int]:
+    def _emit(self, run: Run, output: int, draft: Draft) -> list[int]:
         rows = Rows(self.target, output, run.slot.text, run.processors)
         return run.verifier.verify(rows, draft, run.ends)
 
-    def _filled(self, run: _Run, n: int, output: int) -> list[Event]:
+    def _filled(self, run: Run, n: int, output: int) -> list[Event]:
         slot = run.slot
         slot.held += n
         run.statistics.evaluated += n
@@ -439,7 +424,7 @@ class Engine:
             events.append(Token(slot.index, token, False))
         return events
 
-    def _finish(self, runs: Sequence[_Run], events: Sequence[Event]) -> list[Event]:
+    def _finish(self, runs: Sequence[Run], events: Sequence[Event]) -> list[Event]:
         finished: list[Event] = []
         for run in runs:
             reason = self._reason(run)
@@ -448,7 +433,7 @@ class Engine:
                 finished.append(Finished(run.slot.index, reason, run.statistics))
         return finished
 
-    def _reason(self, run: _Run) -> FinishReason | None:
+    def _reason(self, run: Run) -> FinishReason | None:
         if run.filling:
             return None
         if run.ended:
@@ -464,7 +449,7 @@ class Engine:
         return None
 
     def _clock(
-        self, deciding: Sequence[_Run], filling: Sequence[_Run], seconds: float, native: float
+        self, deciding: Sequence[Run], filling: Sequence[Run], seconds: float, native: float
     ) -> None:
         for run in deciding:
             run.statistics.decode_seconds += seconds
@@ -472,7 +457,7 @@ class Engine:
         for run in filling:
             run.statistics.prompt_seconds += seconds
 
-    def _observe(self, runs: Sequence[_Run], draft: float, verify: float) -> None:
+    def _observe(self, runs: Sequence[Run], draft: float, verify: float) -> None:
         """Tell the choosers of depths what a round of answers alone has cost."""
         round = Round(
             slots=len(runs),
@@ -482,8 +467,9 @@ class Engine:
             verify_seconds=verify,
             context=self._context(),
         )
-        for chooser in _choosers(runs):
+        for chooser in choosers(runs):
             chooser.observe(round)
+        self.drafting.observe(round)
 
     @property
     def native_seconds(self) -> float:
@@ -491,22 +477,5 @@ class Engine:
         return self.target.native_seconds + self.drafting.native_seconds
 
 
-def _choosers(runs: Sequence[_Run]) -> list[DepthChooser]:
-    """The choosers of depths at work, each once."""
-    return list({id(run.depth): run.depth for run in runs}.values())
-
-
 def _shared(slot: Slot, prompt: Sequence[int]) -> int:
     return common_prefix(slot.text[: slot.held], prompt)
-
-
-def _verification_rows(run: _Run) -> list[Row]:
-    slot = run.slot
-    tokens = [slot.text[-1], *run.draft.tokens]
-    return [Row(slot.index, token, slot.held + i, True) for i, token in enumerate(tokens)]
-
-
-def _prompt_rows(run: _Run, n: int) -> list[Row]:
-    slot, prompt = run.slot, run.request.prompt
-    last = len(prompt) - 1
-    return [Row(slot.index, prompt[i], i, i == last) for i in range(slot.held, slot.held + n)]

@@ -12,6 +12,14 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
+class SourceCounts:
+    """Tokens that one source of drafts proposed, and those of them that were kept."""
+
+    drafted: int = 0
+    accepted: int = 0
+
+
+@dataclass(slots=True)
 class Statistics:
     """Counts and seconds of one request.
 
@@ -34,6 +42,8 @@ class Statistics:
     accepted: int = 0
     drafted_at: list[int] = field(default_factory=list)
     accepted_at: list[int] = field(default_factory=list)
+    by_source: dict[str, SourceCounts] = field(default_factory=dict)
+    """The same by who drafted; ``drafted_at`` and ``accepted_at`` are the drafter's alone."""
     rounds_at: dict[int, int] = field(default_factory=dict)
     """Rounds by the number of tokens drafted."""
     prompt_seconds: float = 0.0
@@ -48,13 +58,20 @@ class Statistics:
     overlap: float | None = None
     """The mean sum of min(p, q) over verified drafts, where drafts were drawn."""
 
-    def count_round(self, drafted: int, accepted: int, emitted: int) -> None:
+    def count_round(self, drafted: int, accepted: int, emitted: int, source: str = "mtp") -> None:
         """One verified draft: ``accepted`` of ``drafted`` tokens kept, ``emitted`` in all."""
         self.rounds += 1
         self.rounds_at[drafted] = self.rounds_at.get(drafted, 0) + 1
         self.round_tokens += emitted
         self.drafted += drafted
         self.accepted += accepted
+        if not drafted:
+            return
+        counts = self.by_source.setdefault(source, SourceCounts())
+        counts.drafted += drafted
+        counts.accepted += accepted
+        if source != "mtp":
+            return
         missing = drafted - len(self.drafted_at)
         self.drafted_at += [0] * missing
         self.accepted_at += [0] * missing

@@ -19,7 +19,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from gemmtp.engine.backend import Floats, Target
-from gemmtp.engine.drafting import Draft
+from gemmtp.engine.drafting import MTP, Draft
 from gemmtp.engine.noise import Noise
 from gemmtp.engine.processors import Processor
 from gemmtp.engine.proposal import Proposal, Sharpness
@@ -154,8 +154,10 @@ class _Sampled:
     def _noise(self, position: int, purpose: int) -> Noise:
         return Noise(self._seed, position, purpose, self._round)
 
-    def _look(self, i: int, p: Distribution, q: Distribution) -> None:
-        self._overlaps += overlap(p, q)
+    def _look(self, i: int, p: Distribution, draft: Draft) -> None:
+        if draft.source != MTP:
+            return
+        self._overlaps += overlap(p, draft.q[i])
         self._looked += 1
         if self.proposal is not None:
             self.proposal.learn(i, p)
@@ -176,7 +178,7 @@ class Reject(_Sampled):
                 token = p.draw(self._noise(position, _EMIT))
             else:
                 q = draft.q[i]
-                self._look(i, p, q)
+                self._look(i, p, draft)
                 token = drafted
                 if self._noise(position, _ACCEPT).uniform() * q.of(drafted) >= p.of(drafted):
                     token = residual(p, q).draw(self._noise(position, _EMIT))
@@ -200,7 +202,7 @@ class Block(_Sampled):
         for i in range(k + 1):
             p.append(self._shaper(rows.logits(i)))
             if i < k:
-                self._look(i, p[i], draft.q[i])
+                self._look(i, p[i], draft)
                 rows.accept(draft.tokens[i])
         rows.rollback(k)
         kept, weight = 0, 1.0

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from gemmtp.engine.combined import CombinedDrafting
 from gemmtp.engine.depth import DepthChooser
 from gemmtp.engine.drafting import DraftSource, MtpDrafting, NoDrafting
 from gemmtp.engine.engine import Engine
@@ -61,8 +62,12 @@ class Pair:
         context: ContextOptions,
         load: LoadOptions | None = None,
         progress: Progress | None = None,
+        *,
+        lookup: bool = False,
     ) -> Self:
         """Load everything; whatever was opened is freed again when a later step fails.
+
+        With ``lookup`` drafts may also come from what the text said before.
 
         Raises :class:`~gemmtp.errors.EngineError` when llama.cpp refuses a file or a context.
         """
@@ -78,6 +83,8 @@ class Pair:
             if drafter is not None:
                 # The stack frees the draft context before the target's, as llama.cpp needs.
                 source = MtpDrafting(stack.enter_context(DraftContext(drafter, target)))
+            if lookup:
+                source = CombinedDrafting(source)
             return cls(model, Engine(target, source, depth), stack.pop_all())
 
     def close(self) -> None:
