@@ -23,14 +23,14 @@ from gemmtp.engine.backend import Floats, Target
 from gemmtp.engine.checkpoints import Checkpoints
 from gemmtp.engine.depth import DepthChooser, FixedDepth, Round
 from gemmtp.engine.drafting import MTP, Draft, DraftSource, Want
-from gemmtp.engine.media import check_media, decode_next, tokens_ahead, whole
-from gemmtp.engine.pace import Pace
+from gemmtp.engine.media import check_media
+from gemmtp.engine.prefill import Prefilling, shared_with
 from gemmtp.engine.proposal import Sharpness
 from gemmtp.engine.request import Event, Finished, FinishReason, Prefill, Request, Token
 from gemmtp.engine.resting import Resting, adopt, rest
 from gemmtp.engine.run import Run, choosers, prompt_rows, verification_rows
 from gemmtp.engine.sampling import SamplingParameters, fresh_seed
-from gemmtp.engine.slot import Slot, common_prefix
+from gemmtp.engine.slot import Slot
 from gemmtp.engine.stats import Statistics
 from gemmtp.engine.verify import RULES, Rows
 from gemmtp.errors import EngineError, PromptTooLongError, UsageError
@@ -44,9 +44,6 @@ __all__ = [
     "Request",
     "Token",
 ]
-
-FEWEST_SHARED = 16
-"""Tokens of a common beginning below which a copy between slots is not worth its calls."""
 
 MANY_SETTINGS = 64
 """Sets of sampling parameters for which the sharpness of proposals is remembered."""
@@ -65,12 +62,15 @@ class Engine:
         self.target, self.drafting = target, drafting
         self.depth = depth or FixedDepth(0)
         self._check_outputs(self.depth)
-        self.checkpoints = Checkpoints()
-        """Of the sliding window; none are taken without a budget."""
-        self._pace = Pace(target.max_rows)
         self._slots = [Slot(i) for i in range(target.n_slots)]
+        self._prefilling = Prefilling(target, self._slots)
         self._runs: dict[int, Run] = {}
         self._sharpness: dict[SamplingParameters, Sharpness] = {}
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """Of the sliding window; none are taken without a budget."""
+        return self._prefilling.checkpoints
 
     def submit(self, request: Request) -> int:
         """Take a request; return its slot.
@@ -88,13 +88,13 @@ class Engine:
         free = [slot for slot in self._slots if slot.index not in self._runs]
         if not free:
             raise EngineError("Every slot is busy.")
-        slot = max(free, key=lambda s: _shared(s, request.prompt))
+        slot = max(free, key=lambda s: shared_with(s, request.prompt))
         seed = request.sampling.seed
         seed = fresh_seed() if seed is None else seed
         rule = request.rule if self.drafting.no_drafter is None else "compare"
         statistics = Statistics(rule=rule, seed=seed)
         prompt, media, points = request.prompt, request.media, self.checkpoints
-        statistics.cached_because = self._begin(slot, request)
+        statistics.cached_because = self._prefilling.begin(slot, request)
         statistics.cached = slot.held
         run = Run(
             request,
@@ -106,7 +106,7 @@ class Engine:
             [] if ahead or not self.target.window else points.marks(slot.held, prompt, media),
             ahead,
         )
-        self._follow(run)
+        self._prefilling.follow(run, self._runs.values())
         self._runs[slot.index] = run
         run.depth.join(slot.index, rule)
         self.drafting.begin(slot.index)
@@ -122,16 +122,17 @@ class Engine:
         filling = [run for run in runs if run.filling]
         self._draft(deciding)
         drafted = time.perf_counter()
-        reading = [run for run in filling if not self._waits(run)]
-        events = self._read_media(reading)
+        reading = [run for run in filling if not self._prefilling.waits(run, runs)]
+        events: list[Event] = [*self._prefilling.read_media(reading)]
         rows = [row for run in deciding for row in verification_rows(run)]
-        chunks = self._chunks(reading, filling, self.target.max_rows - len(rows))
+        room = self.target.max_rows - len(rows)
+        chunks = self._prefilling.chunks(reading, filling, room, beside=bool(deciding))
         rows += [row for run, n in chunks for row in prompt_rows(run, n)]
         if rows:
             began = time.perf_counter()
             self.target.decode(rows)
             if not deciding:
-                self._pace.observe(len(rows), time.perf_counter() - began)
+                self._prefilling.pace.observe(len(rows), time.perf_counter() - began)
         output = 0
         for run in deciding:
             events += self._verified(run, output)
@@ -223,48 +224,6 @@ class Engine:
         """float32[d]: the target's state at the slot's last held token, a view."""
         return self._slots[index].hidden
 
-    def _begin(self, slot: Slot, request: Request) -> str:
-        """Make the prompt the slot's text; what another slot holds of it is taken over."""
-        prompt, media = request.prompt, request.media
-        own = _shared(slot, prompt)
-        others = [other for other in self._slots if other is not slot]
-        source = max(others, key=lambda other: _shared(other, prompt), default=slot)
-        length = whole(min(_shared(source, prompt), len(prompt) - 1), media)
-        copied = length >= own + FEWEST_SHARED and self._copy(source, slot, prompt, length)
-        because = slot.begin(prompt, self.target, media, self.checkpoints)
-        return "shared with another answer" if copied else because
-
-    def _copy(self, source: Slot, slot: Slot, prompt: Sequence[int], length: int) -> bool:
-        self.checkpoints.drop(slot.index, 0)
-        return slot.copy_from(source, prompt, length, self.target)
-
-    def _follow(self, run: Run) -> None:
-        """Let a newcomer wait for an earlier one that is just reading the same beginning."""
-        prompt = run.request.prompt
-        for leader in self._runs.values():
-            others = leader.request.prompt
-            shared = min(common_prefix(others, prompt), len(prompt) - 1, len(others) - 1)
-            shared = whole(shared, run.request.media)
-            ahead = max(run.slot.held + FEWEST_SHARED, leader.slot.held, run.shared + 1)
-            if leader.filling and shared >= ahead:
-                run.leader, run.shared = leader, shared
-
-    def _waits(self, run: Run) -> bool:
-        """Whether a newcomer still waits for another to read their beginning; copies it then."""
-        leader = run.leader
-        if leader is None:
-            return False
-        source, prompt = leader.slot, run.request.prompt
-        if self._runs.get(source.index) is leader and source.held < run.shared:
-            return True
-        run.leader = None
-        there = _shared(source, prompt) >= run.shared
-        if there and self._copy(source, run.slot, prompt, run.shared):
-            run.marks = [mark for mark in run.marks if mark >= run.shared]
-            run.statistics.cached = run.shared
-            run.statistics.cached_because = "shared with another answer"
-        return False
-
     def _sharpness_for(self, sampling: SamplingParameters) -> Sharpness | None:
         """What answers with these parameters have taught; a seed's text stands for itself."""
         if sampling.greedy or sampling.seed is not None:
@@ -348,47 +307,6 @@ class Engine:
         if request.max_tokens is not None:
             most = min(most, request.max_tokens - statistics.generated - 1)
         return most
-
-    def _read_media(self, filling: Sequence[Run]) -> list[Event]:
-        """Take the checkpoints that are due, and decode at most one image or sound.
-
-        Other answers wait for no more than that.
-        """
-        for run in filling:
-            if run.marks and run.marks[0] == run.slot.held:
-                self.checkpoints.take(run.slot.index, run.slot.held, self.target)
-                del run.marks[0]
-        for run in filling:
-            slot, prompt, media = run.slot, run.request.prompt, run.request.media
-            if not tokens_ahead(slot.held, media, len(prompt)):
-                n = decode_next(self.target, slot.index, media, slot.held)
-                slot.held += n
-                run.statistics.evaluated += n
-                return [Prefill(slot.index, slot.held, len(prompt))]
-        return []
-
-    def _chunks(
-        self, reading: Sequence[Run], filling: Sequence[Run], room: int
-    ) -> list[tuple[Run, int]]:
-        """How many prompt tokens each newcomer decodes in this step, first come first served.
-
-        Running answers wait for them, so beside those a chunk is short. A newcomer halts where
-        another waits for what it has read.
-        """
-        chunks = []
-        beside = len(self._runs) > len(filling)
-        room = min(room, self._pace.rows_beside if beside else self._pace.rows)
-        for run in reading:
-            held, total = run.slot.held, len(run.request.prompt)
-            stop = min(
-                [*run.marks[:1], *(f.shared for f in filling if f.leader is run)], default=total
-            )
-            # A mark behind the image that was just read is due in the next step.
-            n = min(tokens_ahead(held, run.request.media, stop), stop - held, room)
-            if n:
-                chunks.append((run, n))
-                room -= n
-        return chunks
 
     def _verified(self, run: Run, output: int) -> list[Event]:
         """Choose tokens at the run's output rows and cut the cache behind the last kept one."""
@@ -475,7 +393,3 @@ class Engine:
     def native_seconds(self) -> float:
         """Seconds spent in forward passes so far."""
         return self.target.native_seconds + self.drafting.native_seconds
-
-
-def _shared(slot: Slot, prompt: Sequence[int]) -> int:
-    return common_prefix(slot.text[: slot.held], prompt)

@@ -9,6 +9,9 @@ time goes into tokens.
 from __future__ import annotations
 
 CHUNK_SECONDS = 0.5
+BESIDE_SECONDS = 0.1
+"""The same beside running answers: they stutter, and do not stand still."""
+
 FIRST_ROWS, FEWEST_ROWS = 32, 8
 GROWTH = 4
 """How much larger a chunk may be than the last."""
@@ -24,6 +27,8 @@ class Pace:
         self._most = most
         self.rows = min(FIRST_ROWS, most)
         """How many rows the next chunk may have."""
+        self.rows_beside = min(FEWEST_ROWS, most)
+        """How many beside running answers, which wait for the chunk."""
         self._n = self._t = self._nn = self._nt = self._weight = 0.0
 
     def observe(self, rows: int, seconds: float) -> None:
@@ -42,5 +47,7 @@ class Pace:
         fixed = max(0.0, t - a_row * n)
         wanted = max(CHUNK_SECONDS - fixed, fixed) / max(a_row, 1e-9)
         wanted = min(wanted, GROWTH * max(rows, self.rows), self._most)
+        beside = BESIDE_SECONDS / max(a_row, 1e-9)
+        self.rows_beside = int(max(FEWEST_ROWS, min(beside, self._most)))
         # Powers of two, so that the same prompt is cut alike from one time to the next.
         self.rows = min(self._most, max(FEWEST_ROWS, 1 << (max(1, int(wanted)).bit_length() - 1)))

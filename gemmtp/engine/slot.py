@@ -62,6 +62,20 @@ class Slot:
         self.text = list(prompt)
         return because
 
+    def copy_from(self, source: Slot, prompt: Sequence[int], length: int, target: Target) -> bool:
+        """Hold the first ``length`` tokens of ``prompt``, which ``source`` holds, without decoding.
+
+        The slots' cells are shared until one of them goes on. False, and nothing changes, where the
+        source's window has moved on.
+        """
+        if not source._reaches_back(length, target):
+            return False
+        self.held = 0
+        target.copy(source.index, self.index)
+        target.remove(self.index, length)
+        self.text, self.held = list(prompt), length
+        return True
+
     def _reaches_back(self, position: int, target: Target) -> bool:
         """Whether the window still holds what a row at ``position`` looks at."""
         held = target.held(self.index)

@@ -261,3 +261,27 @@ def test_tokens_and_bytes_round_trip(tiny: tuple[Path, Path]) -> None:
         assert len(model.tokenize("<turn|>")) > 1
         with pytest.raises(UsageError, match="surrogate"):
             model.tokenize("\ud800")
+
+
+def test_slots_share_a_beginning_without_reading_it_twice(tiny: tuple[Path, Path]) -> None:
+    common = list(range(10, 90))
+    prompts = [[*common, 5, i] for i in (100, 101, 102)]
+    alone = []
+    for prompt in prompts:
+        with open_pair(tiny, kv="f32") as pair:
+            alone.append(answer(pair.engine, prompt, 2, max_tokens=60))
+    with open_pair(tiny, kv="f32", n_slots=3) as pair:
+        engine = pair.engine
+        slots = [
+            engine.submit(Request(prompt, depth=FixedDepth(2), max_tokens=60))
+            for prompt in prompts[:2]
+        ]
+        events: list[Event] = []
+        while len(tokens_of(events, slots[1])) < 3:
+            events += engine.step()
+        slots.append(engine.submit(Request(prompts[2], depth=FixedDepth(2), max_tokens=60)))
+        while step := engine.step():
+            events += step
+        assert [tokens_of(events, slot) for slot in slots] == alone
+        cached = {e.slot: e.statistics.cached for e in events if isinstance(e, Finished)}
+        assert cached == {slots[0]: 0, slots[1]: 81, slots[2]: 81}

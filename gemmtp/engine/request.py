@@ -1,0 +1,81 @@
+"""What is asked of the engine and what it tells: requests, and the events of their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gemmtp.engine.depth import DepthChooser
+from gemmtp.engine.media import Media
+from gemmtp.engine.processors import Processor
+from gemmtp.engine.sampling import SamplingParameters
+from gemmtp.engine.stats import Statistics
+from gemmtp.engine.verify import Rule
+
+FinishReason = Literal["stop", "length", "context"]
+"""An end token or stop string; ``max_tokens``; the end of the context."""
+
+SAMPLED_RULE: Rule = "block"
+"""The acceptance rule for sampling without a seed: it keeps at least what rejection keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """An emitted token. ``drafted`` says whether the drafter had proposed it."""
+
+    slot: int
+    token: int
+    drafted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """``done`` of ``total`` prompt tokens are in the cache, reused ones included."""
+
+    slot: int
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The answer ended; the slot is free and keeps its cache for a prompt that begins alike."""
+
+    slot: int
+    reason: FinishReason
+    statistics: Statistics
+
+
+Event = Token | Prefill | Finished
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to decode.
+
+    ``stop_tokens`` end the text and are emitted as its last token. ``stop`` is asked once for
+    every emitted token whether the text ends there (stop strings). ``max_tokens`` None goes on to
+    the end of the context. ``depth`` None takes the engine's. ``accept`` is the acceptance rule;
+    "auto" compares where the text must not depend on the depth (greedy, or with a seed) and
+    otherwise takes :data:`SAMPLED_RULE`. Negative ids in ``prompt`` stand for rows of ``media``.
+    """
+
+    prompt: Sequence[int]
+    sampling: SamplingParameters = field(default_factory=SamplingParameters)
+    max_tokens: int | None = None
+    stop_tokens: frozenset[int] = frozenset()
+    stop: Callable[[int], bool] | None = None
+    processors: tuple[Processor, ...] = ()
+    depth: DepthChooser | None = None
+    accept: Literal["auto"] | Rule = "auto"
+    media: tuple[Media, ...] = ()
+
+    @property
+    def rule(self) -> Rule:
+        """The acceptance rule in use."""
+        if self.sampling.greedy:
+            return "compare"
+        if self.accept == "auto":
+            return SAMPLED_RULE if self.sampling.seed is None else "compare"
+        return self.accept
