@@ -181,7 +181,16 @@ def _text(chance: random.Random) -> str:
         return chance.choice(BAD)
     return chance.choice(
         [
-            *("/undo", "/regen", "/clear", "/edit", "/edit", "/edit other words"),
+            *(
+                "/undo",
+                "/undo",
+                "/regen",
+                "/regen",
+                "/edit",
+                "/edit",
+                "/edit other words",
+                "/clear",
+            ),
             *("/system Be brief.", "/system off", "/file notes.txt", "/file -"),
             f"/set temperature {chance.choice(['0', '0.5', '1'])}",
             f"/set seed {chance.randrange(9)}",
@@ -229,18 +238,18 @@ class Keyboard(EditingReader):
         return text
 
 
-def run_script(seed: int, home: Path) -> None:
-    """Run one random chat with its state in ``home``.
+def run_script(seed: int, home: Path) -> list[Step]:
+    """Run one random chat with its state in ``home``; returns its steps.
 
     Raises AssertionError where what it came to is not what the model says, and whatever the chat
     raised.
     """
     chance = random.Random(seed)
     (home / "notes.txt").write_text("some notes\n")
-    steps, model = script_of(chance), Model()
+    script, model = script_of(chance), Model()
     out, err = io.StringIO(), io.StringIO()
     with create_pipe_input() as keys, create_app_session(input=keys, output=Resizing(chance)):
-        reader = Keyboard(keys, steps, model, home / "history")
+        reader = Keyboard(keys, [*script], model, home / "history")
         session = Session.create(Origin("echo"))
         dialogue = Dialogue(echo_voice(n_ctx=1 << 14))
         screen = Screen(out, err, coloured=chance.random() < 0.5)
@@ -250,6 +259,7 @@ def run_script(seed: int, home: Path) -> None:
         repl.run()
         repl.session.close()
     _compare(repl, model, home)
+    return script
 
 
 class _Interrupted(Telling):
