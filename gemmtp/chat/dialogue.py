@@ -106,15 +106,15 @@ class Dialogue:
         stays as the answer. Raises :class:`~gemmtp.errors.GemmtpError`, with everything as before,
         when the message cannot be asked.
         """
-        return self._turn([*self.messages, message])
+        return self._answer([*self.messages, message])
 
     def regenerate(self) -> Pieces:
         """Another answer in place of the last; raises as :meth:`ask` does."""
-        return self._turn(self.messages[: self._last_user() + 1])
+        return self._answer(self.messages[: self._last_user() + 1])
 
     def edit(self, message: Message) -> Pieces:
         """Say ``message`` in place of the last exchange; raises as :meth:`ask` does."""
-        return self._turn([*self.messages[: self._last_user()], message])
+        return self._answer([*self.messages[: self._last_user()], message])
 
     def undo(self) -> bool:
         """Take back the last exchange; false when there is none."""
@@ -142,18 +142,22 @@ class Dialogue:
         Without it the next turn reads the last answer, as the template has it, before the first
         new token.
         """
-        if not self.messages:
+        tokens, media = self.history()
+        if not 0 < len(tokens) < self.n_ctx:
             return
+        self.pair.engine.stop_all()
+        with closing(self.pair.engine.read(Request(tokens, media=media))) as events:
+            for event in events:
+                yield Reading(event.done, event.total)
+
+    def history(self) -> tuple[list[int], tuple[Media, ...]]:
+        """What every next prompt begins with, whatever the user says; nothing at the beginning."""
+        if not self.messages:
+            return [], ()
         prompt, media = self._prompt([*self.messages, Message.of("user", "a")])
         other, _ = self._prompt([*self.messages, Message.of("user", "b")])
         n = common_prefix(prompt, other)
-        if not 0 < n < self.n_ctx:
-            return
-        self.pair.engine.stop_all()
-        begin = tuple(part for part in media if part.stop < n)
-        with closing(self.pair.engine.read(Request(prompt[:n], media=begin))) as events:
-            for event in events:
-                yield Reading(event.done, event.total)
+        return prompt[:n], tuple(part for part in media if part.stop < n)
 
     def usage(self) -> Usage:
         """What fills the context now."""
@@ -176,29 +180,17 @@ class Dialogue:
                 return i
         raise UsageError("Nothing has been said yet.")
 
-    def _turn(self, messages: list[Message]) -> Pieces:
-        """Answer ``messages``; until the first piece is out nothing has happened."""
-        before = self.messages, self.last
-        begun = False
-        try:
-            with closing(self._answer(messages)) as pieces:
-                for piece in pieces:
-                    begun = True
-                    yield piece
-        finally:
-            if not begun:
-                self.messages, self.last = before
-
     def _answer(self, messages: list[Message]) -> Pieces:
-        model, engine = self.pair.model, self.pair.engine
-        engine.stop_all()
+        """Answer ``messages``; until their prompt is known to fit nothing has changed."""
+        # What a Ctrl-C may have left that came while another was tidied up after.
+        self.pair.engine.stop_all()
         request = self._request(messages)
         gone, how = self._overflow(messages, len(request.prompt))
-        writing = Writing(model, self.stop, terminal=self.terminal)
+        writing = Writing(self.pair.model, self.stop, terminal=self.terminal)
         reason: Reason = "interrupted"
         counts: list[Statistics] = []
-        self.messages, self.last = [*messages, writing.message], TurnEnd(reason, Statistics())
         try:
+            self.messages, self.last = [*messages, writing.message], TurnEnd(reason, Statistics())
             while True:
                 if gone:
                     yield from self._drop(gone, how)
