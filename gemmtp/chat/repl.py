@@ -223,6 +223,8 @@ class Repl:
         if name == self.session.name:
             raise UsageError("That is this chat.")
         session = Session.open(name)
+        if note := session.go_on_with(self.session.origin):
+            self.screen.note(note)
         self.session.close()
         self.telling.session = session
         self.resume()
@@ -244,6 +246,8 @@ class Repl:
         self.staging.clear()
         n = replay.turns
         self.screen.note(f"going on with {self.session.name}, {n} turn{'s' if n != 1 else ''}")
+        if not replay.complete:
+            self.screen.note("the last answer was cut off; /regen answers again")
 
     def _restore(self, name: str, word: str) -> None:
         """A setting as it was, if this program still knows it."""

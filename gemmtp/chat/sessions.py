@@ -206,8 +206,24 @@ class Session:
         """A setting, to be found again in ``replay.settings``; ``value`` is a JSON value."""
         self._record({"type": "set", "name": name, "value": value})
 
+    @property
+    def origin(self) -> Origin:
+        """The model that the session is with."""
+        return Origin(self.replay.model, self.replay.hashes)
+
+    def go_on_with(self, origin: Origin) -> str | None:
+        """Let another model go on from here; returns what there is to say about it, if anything."""
+        before = self.origin
+        if before == origin:
+            return None
+        self.record_model(origin)
+        if before.model == origin.model:
+            return f"the files of {origin.model} are others than those the session was with"
+        return f"the session {self.name} was with {before.model}; {origin.model} goes on"
+
     def record_model(self, origin: Origin) -> None:
         """Another model goes on from here."""
+        self.replay.model, self.replay.hashes = origin.model, dict(origin.hashes)
         self._record({"type": "model", "model": origin.model, "hashes": dict(origin.hashes)})
 
     def rename(self, name: str) -> None:

@@ -74,7 +74,8 @@ def open_session(wanted: Wanted, model: str, files: ModelFiles, *, chat: bool) -
         session = Session.open(wanted.name)
     else:
         session = Session.open_or_create(wanted.name, origin)
-    _compare(session, origin)
+    if note := session.go_on_with(origin):
+        sys.stderr.write(f"note: {note}\n")
     return session
 
 
@@ -102,17 +103,3 @@ def _name(model: str, files: ModelFiles) -> str:
     if model == names.DEMO or model.startswith(ollama.PREFIX):
         return model
     return files.name
-
-
-def _compare(session: Session, origin: Origin) -> None:
-    """Say when another model goes on, and record it."""
-    before = session.replay
-    if before.model != origin.model:
-        sys.stderr.write(
-            f"note: the session {session.name} was with {before.model}; {origin.model} goes on\n"
-        )
-    elif before.hashes != dict(origin.hashes):
-        sys.stderr.write(f"note: the files of {origin.model} are others than in the session\n")
-    else:
-        return
-    session.record_model(origin)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gemmtp.chat import log, names, sessions, shelf
-from gemmtp.chat.log import Log, LogInUseError
+from gemmtp.chat import names, sessions, shelf
+from gemmtp.chat.log import LogInUseError
 from gemmtp.chat.sessions import Origin, Session
 from gemmtp.chat.shelf import SessionNotFoundError
 from gemmtp.errors import GemmtpError, UsageError
@@ -359,10 +359,15 @@ def test_creating_one_that_is_there_is_wrong_use() -> None:
 def test_another_model_goes_on_from_where_it_came() -> None:
     with Session.create(DEMO, "a") as session:
         exchange(session, "one", "1")
-        session.record_model(Origin("other"))
+        assert session.go_on_with(DEMO) is None
+        assert session.go_on_with(Origin("other")) == "the session a was with demo; other goes on"
         exchange(session, "two", "2")
-    replay = sessions.load("a")
-    assert (replay.model, replay.hashes, replay.turns) == ("other", {}, 2)
+    with Session.open("a") as again:
+        assert (again.origin, again.replay.turns) == (Origin("other"), 2)
+        files = Origin("other", {"model": "cd" * 32})
+        note = "the files of other are others than those the session was with"
+        assert again.go_on_with(files) == note
+    assert sessions.load("a").hashes == files.hashes
 
 
 def test_what_a_newer_version_wrote_is_refused_and_what_it_added_passed_over() -> None:
@@ -377,36 +382,6 @@ def test_what_a_newer_version_wrote_is_refused_and_what_it_added_passed_over() -
         Session.open("b")
     shelf.remove("b")
     assert shelf.by_use() == ["a"]
-
-
-def test_a_full_disk_ends_no_chat_and_loses_nothing_once_there_is_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, room = os.write, 0
-
-    def write(handle: int, data: bytes) -> int:
-        if room >= 0:
-            if room == 0:
-                raise OSError(28, "No space left on device")
-            return real(handle, data[:room])
-        return real(handle, data)
-
-    writer = Log(tmp_path / "log", create=True)
-    writer.append({"n": 0})
-    monkeypatch.setattr(os, "write", write)
-    writer.append({"n": 1})
-    assert writer.trouble == "No space left on device"
-    # A write that stops in the middle goes on from there.
-    room = 3
-    writer.append({"n": 2})
-    assert writer.trouble is None
-    room = 0
-    writer.append({"n": 3})
-    room = -1
-    writer.append({"n": 4}, sync=True)
-    assert writer.trouble is None
-    writer.close()
-    assert [record["n"] for record in log.read(tmp_path / "log")] == [0, 1, 2, 3, 4]
 
 
 def test_nothing_is_recorded_without_a_log() -> None:
