@@ -32,6 +32,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             ["-m", "gemmtp", "run", "demo", "--threads", "1", "--temperature", "0", *args],
             env=kept | settings | environment,
             encoding="utf-8",
+            codec_errors="replace",
             timeout=60,
             dimensions=(24, 80),
         )
