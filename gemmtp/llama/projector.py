@@ -7,10 +7,13 @@ with a marker that a user could type, never sees a prompt.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import threading
 import time
 from collections import OrderedDict
+from concurrent.futures import Future
 from types import ModuleType
 from typing import Protocol, Self
 
@@ -30,6 +33,9 @@ CACHE_BYTES = 64 << 20
 """Encoded pictures that are kept: ten of 280 tokens for the 31B."""
 
 _COLOURS = 3
+_LISTEN_SECONDS = 0.1
+_LISTEN_NODES = 32
+"""How often a Ctrl-C is looked for: a block of a tower has about as many nodes."""
 
 
 class Pixels(Protocol):
@@ -81,10 +87,13 @@ class Projector:
     they took.
     """
 
-    def __init__(self, handle: int, out: int, side: int, cache: RowCache) -> None:
-        self.handle: int | None = handle
+    def __init__(self, out: int, side: int, cache: RowCache) -> None:
+        self.handle: int | None = None
         self.out, self.side = out, side
         self.cache = cache
+        self._stop, self._nodes = False, 0
+        # The context does not own the callback.
+        self._watch = mtmd().llama_cpp.ggml_backend_sched_eval_callback(self._goes_on)
         self.encoded = 0
         self.native_seconds = 0.0
 
@@ -105,6 +114,8 @@ class Projector:
         """
         geometry = check_projector(header, model.n_embd)
         c = mtmd()
+        cache = RowCache() if cache is None else cache
+        projector = cls(geometry.out, geometry.side, cache)
         parameters = c.mtmd_context_params_default()
         parameters.use_gpu = on_gpu
         # It would reserve work space for an image that may never come.
@@ -113,26 +124,26 @@ class Projector:
         parameters.n_threads = threads or physical_cores()
         # Bounds of mtmd's own resizing, which a picture of the right size passes unchanged.
         parameters.image_min_tokens, parameters.image_max_tokens = 1, IMAGE_BUDGETS[-1]
+        parameters.cb_eval = projector._watch
         log.mark()
-        handle = c.mtmd_init_from_file(os.fsencode(header.path), model.handle, parameters)
-        if not handle:
+        projector.handle = c.mtmd_init_from_file(os.fsencode(header.path), model.handle, parameters)
+        if not projector.handle:
             raise EngineError(
                 f"llama.cpp could not load {header.path.name}: {log.cause() or 'no reason given'}",
                 "Run with --verbose for llama.cpp's whole log.",
             )
-        cache = RowCache() if cache is None else cache
-        return cls(handle, geometry.out, geometry.side, cache)
+        return projector
 
     def encode(self, picture: Pixels) -> Floats:
         """float32[n, d]: the rows of a picture, from the cache if it was encoded before.
 
-        They are a copy of llama.cpp's buffer and must not be written to. Raises
-        :class:`~gemmtp.errors.EngineError` when llama.cpp fails, as without memory.
+        They are a copy of llama.cpp's buffer and must not be written to. Ctrl-C stops it soon.
+        Raises :class:`~gemmtp.errors.EngineError` when llama.cpp fails, as without memory.
         """
         rows = self.cache.get(picture.key)
         if rows is None:
             start = time.perf_counter()
-            rows = self._encode(picture)
+            rows = self._attended(picture)
             self.native_seconds += time.perf_counter() - start
             self.encoded += 1
             self.cache.put(picture.key, rows)
@@ -171,6 +182,38 @@ class Projector:
         finally:
             c.mtmd_bitmap_free(bitmap)
             c.mtmd_input_chunks_free(chunks)
+
+    def _attended(self, picture: Pixels) -> Floats:
+        """:meth:`_encode` in a thread of its own, so that signals are heard meanwhile: an image may
+        take a minute on a CPU, and nothing may be raised through llama.cpp."""
+        self._stop, self._nodes = False, 0
+        done: Future[Floats] = Future()
+
+        def work() -> None:
+            try:
+                done.set_result(self._encode(picture))
+            except Exception as error:
+                done.set_exception(error)
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        try:
+            while worker.is_alive():
+                worker.join(_LISTEN_SECONDS)
+        finally:
+            self._stop = True
+            while worker.is_alive():
+                # The first signal is on its way already; the projector must not be freed before.
+                with contextlib.suppress(KeyboardInterrupt, SystemExit):
+                    worker.join()
+        return done.result()
+
+    def _goes_on(self, tensor: object, ask: bool, user_data: object) -> bool:
+        """llama.cpp asks which nodes it should stop after, and there whether to go on."""
+        if not ask:
+            return not self._stop
+        self._nodes += 1
+        return self._nodes % _LISTEN_NODES == 0
 
     def _image_chunk(self, c: ModuleType, chunks: int, bitmap: int) -> int:
         """The one chunk that is the image; mtmd puts its markers around it as text."""

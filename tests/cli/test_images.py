@@ -150,6 +150,13 @@ def test_a_picture_larger_than_the_context_is_refused_with_both_counts(
     assert "tokens, the context holds 512." in result.err
 
 
+def test_a_batch_holds_the_largest_image(cli: Cli, folder: Path, run: tuple[object, ...]) -> None:
+    image = ("--image", folder / "cat.png", "--image-tokens", 1120, "--ctx", 2048)
+    result = cli(*run, "what?", *image, "--max-tokens", 4, "--json")
+    assert result.code == 0
+    assert json.loads(result.out)["prompt_tokens"]["images"] == 1064
+
+
 def test_the_projector_stays_in_ram_when_asked(
     cli: Cli, folder: Path, run: tuple[object, ...]
 ) -> None:

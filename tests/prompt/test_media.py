@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +17,7 @@ from gemmtp.engine.engine import Finished, Request, Token
 from gemmtp.engine.sampling import SamplingParameters
 from gemmtp.errors import EngineError, UnsupportedModelError, UsageError
 from gemmtp.llama.context import ContextOptions
+from gemmtp.llama.model import Model
 from gemmtp.llama.pair import Pair, check_files
 from gemmtp.llama.projector import RowCache
 from gemmtp.prompt.attachments import Frame, Picture, data_url, read_picture
@@ -128,6 +132,28 @@ def test_rows_are_of_the_targets_width_and_come_out_the_same(loaded: Loaded) -> 
     assert rows.shape == (shown.tokens, loaded.pair.model.n_embd)
     assert rows.dtype == np.float32
     assert np.isfinite(rows).all()
+
+
+def test_ctrl_c_stops_reading_and_leaves_the_eyes_as_they_were(tmp_path: Path) -> None:
+    target = write_target(tmp_path / "target.gguf", **seeing())
+    path = write_projector(tmp_path / "slow.gguf", blocks=6)
+    with Model.open(target) as model:
+        eyes = Eyes(CheckedProjector.read(path, model.n_embd, 560), model, threads=1)
+        large = read_picture(png(), "large", eyes.frame)
+        small = read_picture(png(), "small", Frame(70))
+        with eyes:
+            rows = eyes.encode(small)
+            threading.Timer(0.2, _thread.interrupt_main).start()
+            start = time.process_time()
+            with pytest.raises(KeyboardInterrupt):
+                eyes.encode(large)
+            stopped = time.process_time() - start
+            assert eyes.encoded == 1
+            start = time.process_time()
+            eyes.encode(large)
+            assert stopped < (time.process_time() - start) / 2
+        with Eyes(eyes.projector, model, threads=1) as fresh:
+            assert np.array_equal(fresh.encode(small), rows)
 
 
 def test_llama_cpp_agrees_on_which_rows_see_each_other(loaded: Loaded) -> None:
