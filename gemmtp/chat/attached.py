@@ -24,6 +24,13 @@ SCHEME = "attached:"
 _NAME = re.compile(r"sha256-[0-9a-f]{64}(\.[a-z0-9]{1,8})?")
 _DATA = re.compile(r"data:([a-zA-Z0-9.+/-]*)(;[^,]*)?,", re.ASCII)
 
+_FORMS = (
+    (re.compile(rb"\x89PNG"), ".png"),
+    (re.compile(rb"\xff\xd8\xff"), ".jpg"),
+    (re.compile(rb"RIFF....WEBP", re.DOTALL), ".webp"),
+    (re.compile(rb"GIF8"), ".gif"),
+)
+
 
 def keep(message: Message, folder: Path) -> Message:
     """``message`` with its media copied into ``folder`` and named by their contents.
@@ -41,7 +48,7 @@ def found(message: Message, folder: Path) -> Message:
 
 def data_url(path: Path) -> str:
     """The file at ``path`` as a ``data:`` URL; raises OSError."""
-    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    kind = mimetypes.guess_type(path.name)[0] or "image"
     return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
 
 
@@ -85,7 +92,7 @@ def _image(url: str) -> tuple[bytes, str]:
             content = _base64(data)
         else:
             content = urllib.parse.unquote_to_bytes(data)
-        return content, mimetypes.guess_extension(head[1]) or ""
+        return content, mimetypes.guess_extension(head[1]) or _suffix(content)
     if url.startswith("file://"):
         url = urllib.request.url2pathname(urllib.parse.urlsplit(url).path)
     path = Path(url).expanduser()
@@ -93,6 +100,11 @@ def _image(url: str) -> tuple[bytes, str]:
         return path.read_bytes(), path.suffix.lower()
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
+
+
+def _suffix(content: bytes) -> str:
+    """What the name of an image should end in, by how the image begins."""
+    return next((suffix for form, suffix in _FORMS if form.match(content)), "")
 
 
 def _base64(text: str) -> bytes:

@@ -208,11 +208,13 @@ def test_an_image_reopens_when_the_original_is_gone(tmp_path: Path) -> None:
     url = "data:image/jpeg;base64," + base64.b64encode(b"other").decode()
     web = "https://example.com/cat.png"
     parts = (Image(str(picture)), Image(f"file://{picture}"), Image(url), Image(web))
+    png = b"\x89PNG\r\n\x1a\n"
+    bare = Image("data:image;base64," + base64.b64encode(png).decode())
     with Session.create(DEMO, "a") as session:
-        session.record_user(Message("user", (*parts, Audio(sound, "wav"), Text("what?"))))
+        session.record_user(Message("user", (*parts, Audio(sound, "wav"), bare, Text("what?"))))
     picture.unlink()
     with Session.open("a") as again:
-        first, second, third, fourth, audio, _ = again.messages()[0].parts
+        first, second, third, fourth, audio, fifth, _ = again.messages()[0].parts
     assert isinstance(first, Image)
     assert Path(first.url).read_bytes() == b"the picture"
     assert first.url.endswith(".png")
@@ -220,12 +222,14 @@ def test_an_image_reopens_when_the_original_is_gone(tmp_path: Path) -> None:
     assert isinstance(third, Image)
     assert Path(third.url).read_bytes() == b"other"
     assert fourth == Image(web)
+    assert isinstance(fifth, Image)
+    assert fifth.url.endswith(".png")
     assert audio == Audio(sound, "wav")
     assert sound not in shelf.path_of("a").read_text()
     # Recording what was reopened copies nothing and changes nothing.
     with Session.open("a") as again:
         again.record_messages(again.messages())
-    assert len(list(shelf.folder_of("a").iterdir())) == 3
+    assert len(list(shelf.folder_of("a").iterdir())) == 4
     with Session.open("a") as last:
         assert last.messages()[0].parts[:3] == (first, second, third)
 
