@@ -35,4 +35,5 @@ def filling(usage: Usage) -> list[str]:
 
 def _line(share: Share) -> str:
     images = f" ({share.media:,} of images)" if share.media else ""
-    return f"{share.tokens:>8,}  {share.role or 'text':<6}  {share.words}{images}"
+    words = share.words or ("(where the next answer begins)" if share.role == "model" else "")
+    return f"{share.tokens:>8,}  {share.role or 'text':<6}  {words}{images}".rstrip()

@@ -264,7 +264,9 @@ class Repl:
         if off := self.dialogue.pair.engine.drafting.reason:
             return f"drafting off: {off}"
         depth = self.dialogue.depth or self.dialogue.pair.engine.depth
-        return f"drafting {depth.describe()}" if depth.most else "drafting off: depth 0"
+        if not depth.most:
+            return "drafting off: depth 0"
+        return f"drafting {depth.describe()} ({depth.explain()})"
 
     def status(self, model: str) -> Status:
         """What stands below the prompt."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from gemmtp.engine.stats import Statistics
+from gemmtp.engine.stats import SourceCounts, Statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,10 @@ class Turn:
         )
 
 
+_SOURCES = {"mtp": "drafted"}
+"""What the tokens of a source are called; others go by their own names."""
+
+
 @dataclass(slots=True)
 class Tally:
     """The answers of a chat, in order."""
@@ -49,7 +53,7 @@ class Tally:
         lines = [f"last answer (turn {len(self.turns)})", *_lines(self.turns[-1:])]
         if len(self.turns) > 1:
             lines += [f"all {len(self.turns)} answers", *_lines(self.turns)]
-        return [*lines, f"depth: {policy}"]
+        return [*lines, policy]
 
 
 def _lines(turns: Sequence[Turn]) -> list[str]:
@@ -65,20 +69,26 @@ def _lines(turns: Sequence[Turn]) -> list[str]:
     ]
     if not total.drafted:
         return [*lines, f"  drafting  off: {last.off}" if last.off else "  drafting  none was made"]
-    shares = " ".join(f"{share:.2f}" for share in total.per_position)
+    kept = ", ".join(
+        f"{counts.accepted:,} of {counts.drafted:,} {_SOURCES.get(source, source)} tokens kept"
+        for source, counts in total.by_source.items()
+    )
+    lines.append(f"  drafting  {total.tokens_per_round:.2f} tokens a round; {kept}")
+    if total.drafted_at:
+        shares = " ".join(f"{share:.2f}" for share in total.per_position)
+        lines.append(f"            kept at draft position 1, 2, ...: {shares}")
     depths = ", ".join(f"{depth}: {n:,}" for depth, n in sorted(total.rounds_at.items()))
-    return [
-        *lines,
-        f"  drafting  {total.tokens_per_round:.2f} tokens a round,"
-        f" {total.accepted:,} of {total.drafted:,} drafted tokens kept",
-        f"  kept at draft position 1, 2, ...: {shares}",
-        f"  rounds by tokens drafted: {depths}",
-    ]
+    lines.append(f"            rounds by tokens drafted: {depths}")
+    if len(turns) == 1 and total.choice:
+        lines.append(f"            depth: {total.choice}")
+    return lines
 
 
 def summed(parts: Sequence[Statistics]) -> Statistics:
     """The counts and seconds of several requests added up; rule and seed are the last one's."""
-    total = replace(parts[-1], drafted_at=[], accepted_at=[], rounds_at={}, overlap=None)
+    total = replace(
+        parts[-1], drafted_at=[], accepted_at=[], rounds_at={}, by_source={}, overlap=None
+    )
     for name in (
         "cached",
         "evaluated",
@@ -97,6 +107,10 @@ def summed(parts: Sequence[Statistics]) -> Statistics:
         total.accepted_at = _added(total.accepted_at, part.accepted_at)
         for depth, n in part.rounds_at.items():
             total.rounds_at[depth] = total.rounds_at.get(depth, 0) + n
+        for source, counts in part.by_source.items():
+            both = total.by_source.setdefault(source, SourceCounts())
+            both.drafted += counts.drafted
+            both.accepted += counts.accepted
     return total
 
 

@@ -300,6 +300,7 @@ def test_statistics_of_the_last_answer_and_of_all(talk: Talk) -> None:
     err = talk("hello there", "and you", "/stats").err
     assert "last answer (turn 2)" in err
     assert "all 2 answers" in err
+    assert "drafted tokens kept" in err
     assert "kept at draft position 1, 2, ...: 0." in err
     assert "(1 slot, T 0, rule compare)" in err
 
