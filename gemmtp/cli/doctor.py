@@ -25,6 +25,7 @@ def doctor(
     from gemmtp.llama import devices, library
 
     library.nextn()
+    no_images = _no_images()
     found = devices.devices()
     advice = missing_backend([device.kind for device in found])
     if as_json:
@@ -35,6 +36,7 @@ def doctor(
             "version": __version__,
             "llama_cpp_python": library.VERSION,
             "drafting": True,
+            "images": no_images is None,
             "threads": devices.threads(),
             "devices": [asdict(device) for device in found],
             "data": str(settings.data_dir()),
@@ -46,6 +48,7 @@ def doctor(
         f"gemmtp            {__version__}",
         f"llama-cpp-python  {library.VERSION}",
         "drafting          the multi-token-prediction calls are there",
+        f"images            {no_images or 'the encoder of images is there'}",
         f"threads           {devices.threads()}",
         f"data              {settings.data_dir()}",
     ]
@@ -57,6 +60,18 @@ def doctor(
     sys.stdout.write("\n".join(lines) + "\n")
     if advice:
         sys.stdout.write(f"\n{advice}\n")
+
+
+def _no_images() -> str | None:
+    """Why this build of llama.cpp reads no images; None when it does."""
+    from gemmtp.errors import EngineError
+    from gemmtp.llama import library
+
+    try:
+        library.mtmd()
+    except EngineError as error:
+        return error.message
+    return None
 
 
 def missing_backend(kinds: list[str]) -> str | None:

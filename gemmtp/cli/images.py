@@ -135,5 +135,10 @@ def _bytes(file: str) -> tuple[bytes, str]:
         if sys.stdin is None or sys.stdin.isatty():
             raise UsageError("--image - reads an image from standard input, and none is piped in.")
         return image_bytes(sys.stdin.buffer), "Standard input"
+    if file.startswith(("http://", "https://")):
+        raise UsageError(
+            f"{file} is on the network, and nothing is fetched from there.",
+            "Pipe it in: curl -sL URL | gemmtp run MODEL --image - PROMPT",
+        )
     path = Path(file)
     return image_bytes(path), path.name

@@ -128,6 +128,10 @@ def test_a_target_without_image_markers_is_refused(cli: Cli, folder: Path) -> No
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
+        (
+            ("--image", "https://example.com/a.png"),
+            "https://example.com/a.png is on the network, and nothing is fetched from there.",
+        ),
         (("--image", "missing.png"), "missing.png cannot be read: No such file or directory."),
         (("--image-tokens", "300"), "An image takes 70, 140, 280, 560 or 1120 tokens, not 300."),
         (("--image", "-", "--image", "-"), "Standard input holds one image."),
@@ -190,6 +194,11 @@ def test_a_plan_for_images_needs_a_projector(cli: Cli, folder: Path) -> None:
     result = cli("plan", folder / "target.gguf", "--image")
     assert result.code == 2
     assert "has no projector, so it cannot see images." in result.err
+
+
+def test_the_doctor_looks_after_eyes(cli: Cli) -> None:
+    assert "images            the encoder of images is there\n" in cli("doctor").out
+    assert json.loads(cli("doctor", "--json").out)["images"] is True
 
 
 def test_a_useless_projector_keeps_nobody_from_talking(

@@ -156,6 +156,18 @@ def test_ctrl_c_stops_reading_and_leaves_the_eyes_as_they_were(tmp_path: Path) -
             assert np.array_equal(fresh.encode(small), rows)
 
 
+def test_a_projector_that_llama_cpp_refuses_says_why(tmp_path: Path) -> None:
+    target = write_target(tmp_path / "target.gguf", **seeing())
+    sound = {"clip.has_audio_encoder": True}
+    path = write_projector(tmp_path / "sound.gguf", metadata=sound)
+    with Model.open(target) as model:
+        eyes = Eyes(CheckedProjector.read(path, model.n_embd), model, threads=1)
+        with pytest.raises(
+            EngineError, match=r"could not load sound\.gguf: .*unknown projector type"
+        ):
+            eyes.encode(read_picture(png(), "x", eyes.frame))
+
+
 def test_llama_cpp_agrees_on_which_rows_see_each_other(loaded: Loaded) -> None:
     from gemmtp.llama.library import mtmd
 
