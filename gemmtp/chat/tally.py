@@ -67,8 +67,10 @@ def _lines(turns: Sequence[Turn]) -> list[str]:
         f"  answer    {total.generated:,} tokens at {total.decode_rate:.1f}/s"
         f" (1 slot, T {temperatures}, rule {total.rule})",
     ]
+    choice = f"; {total.choice}" if len(turns) == 1 and total.choice else ""
     if not total.drafted:
-        return [*lines, f"  drafting  off: {last.off}" if last.off else "  drafting  none was made"]
+        off = f"off: {last.off}" if last.off else f"none was made{choice}"
+        return [*lines, f"  drafting  {off}"]
     kept = ", ".join(
         f"{counts.accepted:,} of {counts.drafted:,} {_SOURCES.get(source, source)} tokens kept"
         for source, counts in total.by_source.items()
@@ -78,9 +80,7 @@ def _lines(turns: Sequence[Turn]) -> list[str]:
         shares = " ".join(f"{share:.2f}" for share in total.per_position)
         lines.append(f"            kept at draft position 1, 2, ...: {shares}")
     depths = ", ".join(f"{depth}: {n:,}" for depth, n in sorted(total.rounds_at.items()))
-    lines.append(f"            rounds by tokens drafted: {depths}")
-    if len(turns) == 1 and total.choice:
-        lines.append(f"            depth: {total.choice}")
+    lines.append(f"            rounds by tokens drafted: {depths}{choice}")
     return lines
 
 

@@ -24,7 +24,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "run": Command("Answer one prompt on stdout."),
+    "run": Command("Chat in the terminal, or answer one prompt on stdout."),
     "pull": Command("Fetch a set: target, drafter and projector, checked to belong together."),
     "list": Command(
         "List the sets that are here, or with --available those that can be pulled.", "list_sets"

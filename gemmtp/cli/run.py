@@ -126,7 +126,7 @@ def run(
     stream_json: bool = typer.Option(False, "--stream-json", help="JSON lines as they come."),
     verbose: bool = typer.Option(False, "--verbose", "-v", help="llama.cpp's log, statistics."),
 ) -> None:
-    """Answer one prompt on stdout."""
+    """Chat in the terminal, or answer one prompt on stdout."""
     from gemmtp.cli import oneshot, signals
     from gemmtp.cli.images import Images
     from gemmtp.cli.repetition import Repetition
