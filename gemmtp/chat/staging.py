@@ -87,6 +87,11 @@ class Staging:
         self.images, self.files = [], []
 
 
+def is_image(path: Path) -> bool:
+    """Whether the name says that ``path`` is an image."""
+    return path.suffix.lower() in IMAGE_SUFFIXES
+
+
 def dropped(text: str) -> Iterator[tuple[str, Path]]:
     """Image files that exist and are named in ``text`` as terminals drop them, with the words.
 
@@ -100,7 +105,7 @@ def dropped(text: str) -> Iterator[tuple[str, Path]]:
         if name.startswith("file://"):
             name = urllib.request.url2pathname(urllib.parse.urlsplit(name).path)
         path = Path(name).expanduser() if name.startswith("~/") else Path(name)
-        if path.suffix.lower() in IMAGE_SUFFIXES and _is_file(path):
+        if is_image(path) and _is_file(path):
             yield word, path
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gemmtp import settings
+from gemmtp.chat.staging import is_image
 from gemmtp.cli.fitting import Fitted
 from gemmtp.errors import ModelError, UsageError
 from gemmtp.llama.pair import CheckedPair, Pair
+from gemmtp.prompt import source
 from gemmtp.prompt.attachments import (
     Picture,
     checked_budget,
@@ -47,6 +49,11 @@ class Images:
             raise UsageError(f"At most {MOST} images are possible, not {len(self.files)}.")
         if self.files.count(STDIN) > 1:
             raise UsageError("Standard input holds one image.")
+
+    def with_mentioned(self, prompt: str) -> Images:
+        """These and the images that words of the prompt such as ``@cat.png`` name."""
+        mentioned = [str(path) for path in source.mentioned(prompt) if is_image(path)]
+        return replace(self, files=(*self.files, *mentioned))
 
     @property
     def take_stdin(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from gemmtp import settings
 from gemmtp.chat.sessions import Session
-from gemmtp.chat.staging import embedded
+from gemmtp.chat.staging import embedded, is_image
 from gemmtp.cli import structured
 from gemmtp.cli.decoding import decode
 from gemmtp.cli.fitting import fitted, opened
@@ -113,6 +113,7 @@ def answer(options: Options) -> None:
     """
     if options.raw and options.session.named:
         raise UsageError("--raw continues a text; a session is a conversation.")
+    options = replace(options, images=options.images.with_mentioned(options.prompt or ""))
     ensure(options.model, options.pull)
     files = find(options.model, settings.data_dir())
     if options.drafter is not None:
@@ -270,7 +271,7 @@ def _check_kv_blocks(kv: str, checked: CheckedPair) -> None:
 def _words(options: Options, checked: CheckedPair, n_ctx: int) -> str:
     """The prompt's text, read and bounded before the model is loaded."""
     argument = source.checked_argument(options.prompt or "")
-    paths = [*options.files, *source.mentioned(argument)]
+    paths = [*options.files, *(p for p in source.mentioned(argument) if not is_image(p))]
     files = source.attached([(path, source.read_file(path)) for path in paths])
     piped = ""
     # Without a terminal or a pipe (a closed standard input) Python has no stdin at all.

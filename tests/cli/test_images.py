@@ -73,6 +73,13 @@ def test_several_images_and_one_from_standard_input(
     assert json.loads(result.out)["prompt_tokens"]["images"] == 2 * 63
 
 
+def test_an_image_may_be_named_in_the_words(
+    cli: Cli, folder: Path, run: tuple[object, ...]
+) -> None:
+    result = cli(*run, f"what is @{folder / 'cat.png'} of?", "--max-tokens", 2, "--json")
+    assert json.loads(result.out)["prompt_tokens"]["images"] == 63
+
+
 def test_an_image_needs_no_words(cli: Cli, folder: Path, run: tuple[object, ...]) -> None:
     assert cli(*run, "--image", folder / "cat.png", "--max-tokens", 4).code == 0
 
