@@ -31,7 +31,12 @@ class Log:
 
         Raises :class:`LogInUseError`, FileExistsError, FileNotFoundError and other OSErrors.
         """
-        flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT | os.O_EXCL if create else 0)
+        flags = (
+            os.O_RDWR
+            | os.O_APPEND
+            | getattr(os, "O_BINARY", 0)
+            | (os.O_CREAT | os.O_EXCL if create else 0)
+        )
         self.path = path
         self.trouble: str | None = None
         self._handle: int | None = _locked(path, flags)

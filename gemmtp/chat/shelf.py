@@ -94,6 +94,8 @@ def remove_files(name: str) -> None:
     """What :func:`remove` removes, without a look at who has it open."""
     path_of(name).unlink(missing_ok=True)
     kv_path(name).unlink(missing_ok=True)
+    # A process that was killed while it saved leaves this.
+    folder().joinpath(f"{name}.kv.partial").unlink(missing_ok=True)
     shutil.rmtree(folder_of(name), ignore_errors=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 
 from gemmtp.chat.pieces import Reason
@@ -50,3 +51,5 @@ def decode(pair: Pair, request: Request, output: Output, session: Session) -> No
     finally:
         statistics = engine.stop(index, len(request.prompt) + len(tokens)) or statistics
         session.record_end(reason, statistics)
+        if session.trouble:
+            sys.stderr.write(f"note: the session {session.name} lacks the end: {session.trouble}\n")

@@ -162,6 +162,8 @@ def test_a_session_is_shown_renamed_and_removed(cli: Cli) -> None:
     # One name that is wrong removes nothing.
     assert cli("sessions", "rm", "sums", "none").code == 2
     assert shelf.by_use() == ["sums"]
+    for rest in ("kv", "kv.partial"):
+        (shelf.folder() / f"sums.{rest}").write_bytes(b"")
     assert cli("sessions", "rm", "sums").code == 0
     assert list(shelf.folder().iterdir()) == []
 
@@ -226,3 +228,16 @@ def test_a_saved_kv_cache_spares_the_reading(cli: Cli) -> None:
     damaged = cli("run", "demo", *QUIET, "--session", "a", "And 2 + 1?", "--json")
     assert "note: the saved KV cache is not used: the file is damaged" in damaged.err
     assert damaged.code == 0
+
+
+def test_a_full_disk_is_said_and_the_answer_comes(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    whole = cli("run", "demo", *QUIET, "What is 3 + 4?").out
+    monkeypatch.setattr(os, "write", full)
+    result = cli("run", "demo", *QUIET, "--session", "a", "What is 3 + 4?")
+    assert (result.code, result.out) == (0, whole)
+    assert "note: the session a lacks the end: No space left on device\n" in result.err
