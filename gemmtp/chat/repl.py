@@ -20,6 +20,7 @@ from gemmtp.chat.status import Status
 from gemmtp.chat.tally import Tally
 from gemmtp.chat.telling import Telling
 from gemmtp.engine.depth import DepthChooser
+from gemmtp.engine.drafting import described
 from gemmtp.errors import GemmtpError, UsageError
 from gemmtp.prompt import source
 from gemmtp.prompt.conversation import Message, Part
@@ -261,9 +262,10 @@ class Repl:
 
     def drafting(self) -> str:
         """Whether and how deep it drafts, in a few words."""
-        if off := self.dialogue.pair.engine.drafting.reason:
-            return f"drafting off: {off}"
+        source = self.dialogue.pair.engine.drafting
         depth = self.dialogue.depth or self.dialogue.pair.engine.depth
+        if source.no_drafter is not None:
+            return described(source, depth.describe())
         if not depth.most:
             return "drafting off: depth 0"
         return f"drafting {depth.describe()} ({depth.explain()})"
@@ -277,7 +279,7 @@ class Repl:
         return Status(
             model,
             engine.drafting.reason or (None if chooser.most else "depth 0"),
-            chooser.describe(),
+            chooser.describe() if engine.drafting.no_drafter is None else "by prompt lookup",
             last.depth if last else None,
             self.telling.used,
             engine.target.n_ctx,

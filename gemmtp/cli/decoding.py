@@ -21,7 +21,7 @@ def decode(pair: Pair, request: Request, output: Output, session: Session) -> No
     Ctrl-C, SIGTERM and a closed pipe pass through; what was printed until then is kept and marked.
     Raises :class:`~gemmtp.errors.GemmtpError` when an answer ended before its grammar did.
     """
-    engine, off = pair.engine, pair.engine.drafting.reason
+    engine, off = pair.engine, pair.engine.drafting.no_drafter
     tokens: list[int] = []
     reason: Reason = "interrupted"
     statistics: Statistics | None = None

@@ -142,20 +142,22 @@ def _is_close(placed: Estimate) -> bool:
 
 
 @contextmanager
-def opened(plan: Fitted, depth: DepthChooser, progress: Progress) -> Iterator[tuple[Pair, Fitted]]:
+def opened(
+    plan: Fitted, depth: DepthChooser, progress: Progress, *, lookup: bool = False
+) -> Iterator[tuple[Pair, Fitted]]:
     """The loaded pair with the settings it was loaded with.
 
     When a device refuses, the next step of the order of giving up is taken once and said aloud.
     Raises :class:`~gemmtp.errors.EngineError` when that does not help or nothing is left to give.
     """
     try:
-        pair = Pair.open(plan.files, depth, plan.context, plan.load, progress)
+        pair = Pair.open(plan.files, depth, plan.context, plan.load, progress, lookup=lookup)
     except EngineError as error:
         lower = _one_down(plan, error)
         if lower is None:
             raise
         plan = lower
-        pair = Pair.open(plan.files, depth, plan.context, plan.load, progress)
+        pair = Pair.open(plan.files, depth, plan.context, plan.load, progress, lookup=lookup)
     with pair:
         yield pair, plan
 

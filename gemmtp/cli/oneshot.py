@@ -22,6 +22,7 @@ from gemmtp.cli.pull import ensure
 from gemmtp.cli.repetition import Repetition
 from gemmtp.cli.session import Wanted, answered, open_session
 from gemmtp.engine.adaptive import AdaptiveDepth
+from gemmtp.engine.combined import MOST as LONGEST_LOOKUP
 from gemmtp.engine.depth import DepthChooser, FixedDepth, HeuristicDepth
 from gemmtp.engine.engine import Request
 from gemmtp.engine.media import Media
@@ -65,6 +66,7 @@ class Options:
     think: bool = False
     hide_thinking: bool = False
     no_mtp: bool = False
+    lookup: bool = True
     draft: str = "auto"
     accept: str = "auto"
     temperature: float | None = None
@@ -128,6 +130,9 @@ def answer(options: Options) -> None:
     if options.chats:
         # A chat may change its depth: /mtp N.
         context = replace(context, max_depth=max(context.max_depth, ADAPTIVE_MOST))
+    lookup = options.lookup and off is None
+    if lookup:
+        context = replace(context, max_depth=max(context.max_depth, LONGEST_LOOKUP))
     projector = options.images.projector(files, checked) if options.sees else None
     plan = fitted(
         files.name,
@@ -148,7 +153,7 @@ def answer(options: Options) -> None:
         open_session(options.session, options.model, files, chat=chats) as session,
         library.log.shown(_to_stderr if options.verbose else None),
         loading(files.name) as progress,
-        opened(plan, depth, progress) as (pair, plan),
+        opened(plan, depth, progress, lookup=lookup) as (pair, plan),
         learned(depth, plan.files, plan.context, plan.load),
         opened_eyes(projector, pair, plan) as eyes,
     ):
@@ -160,7 +165,7 @@ def answer(options: Options) -> None:
             converse(options, Loaded(files, checked, pair, plan, eyes), session, sampling, shape)
             return
         output = output_of(options, files, pair.model, session)
-        output.start(start_line(files.name, pair, plan, depth))
+        output.start(start_line(files.name, pair, plan))
         request = _request(
             options, files, checked, pair.model, message, sampling, shape, session, eyes
         )

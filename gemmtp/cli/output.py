@@ -8,9 +8,10 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from gemmtp.engine.stats import SourceCounts
 from gemmtp.prompt.channels import ChannelStream, Markers, Piece, Written
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from gemmtp.chat.sessions import Session
     from gemmtp.cli.fitting import Fitted
     from gemmtp.cli.oneshot import Options
-    from gemmtp.engine.depth import DepthChooser
     from gemmtp.engine.engine import Request
     from gemmtp.engine.stats import Statistics
     from gemmtp.llama.model import Model
@@ -30,17 +30,18 @@ UNREADABLE = "the model wrote a tool call that cannot be read"
 CONTEXT_NOTE = "the context is full; the answer ends here (raise --ctx for more)"
 
 
-def start_line(name: str, pair: Pair, plan: Fitted, depth: DepthChooser) -> str:
+def start_line(name: str, pair: Pair, plan: Fitted) -> str:
     """The one line that says what runs and where, and whether and how deep it drafts."""
+    from gemmtp.engine.drafting import described
     from gemmtp.llama.devices import threads
 
-    context, off = plan.context, plan.files.off
+    context, engine = plan.context, pair.engine
     n = context.threads or threads()
     parts = [
         name,
         plan.memory or f"{n} thread{'s' if n > 1 else ''}",
         f"ctx {context.n_ctx} {context.kv}",
-        f"drafting off: {off}" if off else f"drafting on, {depth.describe()}",
+        described(engine.drafting, engine.depth.describe()),
         plan.vision,
     ]
     return " · ".join(part for part in parts if part)
@@ -48,7 +49,7 @@ def start_line(name: str, pair: Pair, plan: Fitted, depth: DepthChooser) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an answer ended; ``off`` is why there was no drafting, None where there was.
+    """How an answer ended; ``off`` is why there was no drafter, None where there was.
 
     ``complete`` says whether the answer is all that its grammar asks for; None without a grammar.
     """
@@ -239,12 +240,19 @@ def _drafting(outcome: Outcome) -> dict[str, Any]:
         "accepted": accepted,
         "per_position": [round(share, 4) for share in statistics.per_position],
         "tokens_per_round": round(statistics.tokens_per_round, 4),
-        "by_source": {} if off else {"mtp": {"drafted": drafted, "accepted": accepted}},
+        "by_source": _by_source(outcome),
         "rounds_by_depth": statistics.rounds_at,
         "depth": statistics.choice or None,
         "accept": statistics.rule,
         "overlap": None if statistics.overlap is None else round(statistics.overlap, 4),
     }
+
+
+def _by_source(outcome: Outcome) -> dict[str, dict[str, int]]:
+    """The drafter's counts where there is one, and those of each other source that drafted."""
+    counts = outcome.statistics.by_source
+    sources = [*(["mtp"] if outcome.off is None else []), *sorted(counts.keys() - {"mtp"})]
+    return {source: asdict(counts.get(source, SourceCounts())) for source in sources}
 
 
 def _call(written: Written, i: int) -> dict[str, Any]:
@@ -265,14 +273,14 @@ def summary(outcome: Outcome) -> str:
         f"answer {statistics.generated} tokens at {statistics.decode_rate:.1f}/s ({conditions})",
     ]
     if off:
-        parts.append(f"drafting off: {off}")
-    else:
-        shares = "/".join(f"{share:.2f}" for share in statistics.per_position)
-        parts.append(
-            f"{statistics.tokens_per_round:.2f} tokens a round, "
-            f"accepted {statistics.accepted} of {statistics.drafted} ({shares}), "
-            f"depth {statistics.choice}"
-        )
+        parts.append(f"no drafter: {off}")
+    if statistics.drafted:
+        parts.append(f"{statistics.tokens_per_round:.2f} tokens a round")
+    for source, counts in _by_source(outcome).items():
+        parts.append(f"{source} accepted {counts['accepted']} of {counts['drafted']}")
+        if source == "mtp":
+            shares = "/".join(f"{share:.2f}" for share in statistics.per_position)
+            parts[-1] += f" ({shares}), depth {statistics.choice}"
     return " · ".join(parts)
 
 

@@ -56,6 +56,9 @@ def run(
         None, "--grammar", metavar="F", help="Answer in text of this GBNF grammar."
     ),
     no_mtp: bool = typer.Option(False, "--no-mtp", help="Decode plainly, without the drafter."),
+    lookup: bool = typer.Option(
+        True, "--lookup/--no-lookup", help="Draft what the text said before, where that pays."
+    ),
     draft: str = typer.Option(
         "auto", "--draft", metavar="D", help="Draft depth: auto, heuristic[:N] or N (0 to 16)."
     ),
@@ -155,6 +158,7 @@ def run(
                 think=think or hide_thinking,
                 hide_thinking=hide_thinking,
                 no_mtp=no_mtp,
+                lookup=lookup,
                 draft=draft,
                 accept=accept,
                 temperature=temperature,

@@ -81,6 +81,15 @@ class DraftSource(Protocol):
         """Seconds spent in the drafter's forward passes so far."""
 
 
+def described(source: DraftSource, depth: str) -> str:
+    """Whether and how drafts are made, in a few words; ``depth`` describes the drafter's."""
+    if source.reason is not None:
+        return f"drafting off: {source.reason}"
+    if source.no_drafter is not None:
+        return f"drafting by prompt lookup: {source.no_drafter}"
+    return f"drafting on, {depth}"
+
+
 class _Forgetful:
     """The part of a source that remembers no text and looks at no clock."""
 

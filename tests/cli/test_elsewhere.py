@@ -57,7 +57,7 @@ def test_a_model_of_ollama_is_used_in_place_or_refused(
     manifest.write_text(layers(f"sha256:{sha256}"))
     result = cli("run", "ollama:gemma4:e2b", PROMPT, *GREEDY)
     assert result.code == 0, result.err
-    assert "drafting off: Ollama has no drafters" in result.err
+    assert "drafting by prompt lookup: Ollama has no drafters" in result.err
     assert cli("run", "ollama:nosuch", PROMPT).code == 3
     for bad in ("sha256:../../../etc/passwd", "sha256:" + "../" * 20 + "etc/passwd", "x"):
         manifest.write_text(layers(bad))

@@ -34,7 +34,9 @@ def test_stdout_carries_the_answer_alone(cli: Cli, pair: tuple[object, ...]) -> 
 
 def test_drafting_off_always_says_why(cli: Cli, tiny: tuple[Path, Path]) -> None:
     alone = cli("run", tiny[0], *GREEDY, "the", "--max-tokens", 2)
-    assert alone.err.endswith("drafting off: no drafter was given\n")
+    assert alone.err.endswith("drafting by prompt lookup: no drafter was given\n")
+    plain = cli("run", tiny[0], *GREEDY, "the", "--max-tokens", 2, "--no-lookup")
+    assert plain.err.endswith("drafting off: no drafter was given\n")
     zero = cli("run", tiny[0], "--drafter", tiny[1], *GREEDY, "the", "--max-tokens", 2, "--draft=0")
     assert zero.err.endswith("drafting off: draft depth 0\n")
     report = cli("run", tiny[0], *GREEDY, "the", "--max-tokens", 2, "--json")
