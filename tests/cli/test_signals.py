@@ -6,12 +6,14 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+import pexpect
 import pytest
 
 from gemmtp.chat import sessions, shelf
@@ -88,6 +90,30 @@ def test_a_closed_pipe_ends_quietly_and_is_recorded(answering: tuple[object, ...
     replay = sessions.load("a")
     assert replay.endings[-1].reason == "interrupted"
     assert replay.messages[-1].text.encode().startswith(out[:15])
+
+
+def test_a_chat_that_is_told_to_end_saves_its_session_and_cache(
+    answering: tuple[object, ...],
+) -> None:
+    child = pexpect.spawn(
+        sys.executable,
+        ["-m", "gemmtp", *map(str, answering[:-1]), "--save-kv"],
+        env={**os.environ, "TERM": "dumb"},
+        encoding="utf-8",
+        codec_errors="ignore",
+        timeout=60,
+    )
+    child.expect_exact(">>> ")
+    child.sendline("the thin man")
+    _until_recorded(20)
+    child.kill(signal.SIGTERM)
+    assert child.read().endswith("gemmtp: ended by SIGTERM\r\n")
+    child.close()
+    assert (child.exitstatus, child.signalstatus) == (143, None)
+    question, answer = sessions.load("a").messages
+    assert (question.text, bool(answer.text)) == ("the thin man", True)
+    assert not shelf.is_open("a")
+    assert shelf.kv_path("a").is_file()
 
 
 def test_a_signal_that_was_ignored_stays_ignored(answering: tuple[object, ...]) -> None:
