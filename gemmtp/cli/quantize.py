@@ -40,7 +40,9 @@ def quantize(
     verify: bool = typer.Option(
         False, "--verify", help="Compare the result with the checkpoints by transformers."
     ),
-    threads: int = typer.Option(0, "--threads", min=0, help="For quantising; 0: all cores."),
+    threads: int = typer.Option(
+        0, "--threads", min=0, help="For quantising and comparing; 0: all cores."
+    ),
 ) -> None:
     """Turn a checkpoint and its assistant into one matched set."""
     from gemmtp.errors import UsageError
@@ -66,7 +68,7 @@ def quantize(
         finished = _build(plan, str(output), force, threads or os.cpu_count() or 1, progress)
     _say(plan, finished)
     if verify:
-        _verify(target, drafter, finished)
+        _verify(target, drafter, finished, threads)
 
 
 def _is_name(output: str) -> bool:
@@ -127,8 +129,17 @@ def _say(plan: SetPlan, finished: Finished) -> None:
     sys.stderr.write(f"target and drafter match, fingerprint {plan.fingerprint[:12]}\n")
 
 
-def _verify(target: Path, drafter: Path, finished: Finished) -> None:
+def _verify(target: Path, drafter: Path, finished: Finished, threads: int) -> None:
     from gemmtp_quantize.parity import compare
 
-    report = compare(target, drafter, finished.files["target"], finished.files["drafter"])
+    files = finished.files
+    report = compare(target, drafter, files["target"], files["drafter"], threads=threads)
     sys.stdout.write(report.text())
+    if "projector" in files:
+        from gemmtp_models.memory_projector import IMAGE_BUDGETS
+        from gemmtp_quantize.answer_parity import compare_answer, sample_image
+
+        seen = compare_answer(
+            target, drafter, files, sample_image(), tokens=min(IMAGE_BUDGETS), threads=threads
+        )
+        sys.stdout.write("\nafter an image\n" + seen.text())

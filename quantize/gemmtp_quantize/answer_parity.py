@@ -8,6 +8,7 @@ drafter's over several steps from each of them.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from gemmtp_quantize.parity import (
 )
 
 BEFORE, AFTER = 24, 40
+SAMPLE_WIDTH, SAMPLE_HEIGHT = 640, 480
 
 
 def compare_answer(
@@ -50,6 +52,7 @@ def compare_answer(
     tokens: int,
     kv: KvType = "f16",
     flash_attention: FlashAttention = "auto",
+    threads: int = 0,
 ) -> ParityReport:
     """Run both sides over ``BEFORE`` random tokens, ``image`` and ``AFTER`` random tokens.
 
@@ -61,7 +64,7 @@ def compare_answer(
     with (
         Model.open(files["target"]) as model,
         Model.open(files["drafter"]) as draft_model,
-        Projector.open(header, model, threads=1) as projector,
+        Projector.open(header, model, threads=threads) as projector,
     ):
         geometry = check_projector(header, model.n_embd)
         frame = Frame(tokens, geometry.side, geometry.longest)
@@ -70,7 +73,7 @@ def compare_answer(
         expected, drafted = _reference(reference, drafter_dir, image, tokens, (before, after))
         n = len(before) + len(image_rows) + len(after)
         options = ContextOptions(
-            n + 8, kv=kv, flash_attention=flash_attention, n_batch=n, n_ubatch=n, threads=1
+            n + 8, kv=kv, flash_attention=flash_attention, n_batch=n, n_ubatch=n, threads=threads
         )
         with (
             TargetContext(model, options) as target,
@@ -80,6 +83,19 @@ def compare_answer(
             target.decode_media(0, image_rows, len(before), causal=not images_see_all(model.n_embd))
             ours = _rows(target, drafter, after, drafted, len(before) + len(image_rows))
     return ParityReport(tuple(comparisons(ours, expected)))
+
+
+def sample_image() -> ImageFile:
+    """A picture for a set whose user gives none: colours that run, and an edge."""
+    from PIL import Image
+
+    y, x = np.mgrid[0:SAMPLE_HEIGHT, 0:SAMPLE_WIDTH]
+    waves = [np.sin(x / 40), np.cos(y / 30), np.sin((x + y) / 25)]
+    picture = (127.5 + 127.5 * np.stack(waves, axis=-1)).astype(np.uint8)
+    picture[: SAMPLE_HEIGHT // 3, : SAMPLE_WIDTH // 2] = (255, 0, 0)
+    out = io.BytesIO()
+    Image.fromarray(picture).save(out, "PNG")
+    return ImageFile("sample.png", out.getvalue())
 
 
 def _words(model: Model) -> tuple[Tokens, Tokens]:

@@ -142,7 +142,7 @@ class Reference:
 
     def inputs(self, image: ImageFile, tokens: int) -> Any:
         """What the processor makes of an image for the model."""
-        return self.processor(images=_opened(image), max_soft_tokens=tokens, return_tensors="pt")
+        return self.processor(images=opened(image), max_soft_tokens=tokens, return_tensors="pt")
 
     def rows(self, image: ImageFile, tokens: int) -> tuple[NDArray[np.uint8], Floats]:
         """(uint8[h, w, 3], float32[n, d]): the pixels as resized, and the projected rows."""
@@ -157,8 +157,8 @@ class Reference:
         return _pixels(inputs["pixel_values"][0].numpy(), positions[0].numpy(), patch), rows
 
 
-def _opened(image: ImageFile) -> Any:
-    """The image object, upright as transformers' own reader turns it, in 8 bits a channel."""
+def opened(image: ImageFile) -> Any:
+    """The pillow image, upright as transformers' own reader turns it, in 8 bits a channel."""
     from PIL import Image, ImageOps
 
     opened = ImageOps.exif_transpose(Image.open(io.BytesIO(image.data)))

@@ -93,15 +93,19 @@ def compare(
     kv: KvType = "f16",
     flash_attention: FlashAttention = "auto",
     half_gelu: bool = False,
+    threads: int = 0,
 ) -> ParityReport:
     """Run both sides over the same ``positions`` random tokens.
 
     ggml's CPU takes GELU from a table of float16, which alone costs a relative error of some 1e-4;
     with ``half_gelu`` the reference does so, too, and what is left is the conversion's own error.
+    ``threads`` are llama.cpp's, 0 for the physical cores.
     Raises UsageError when torch and transformers are not installed.
     """
     tokens, reference, drafted = _reference(target_dir, drafter_dir, positions, half_gelu)
-    options = ContextOptions(n_ctx=positions + 8, kv=kv, flash_attention=flash_attention)
+    options = ContextOptions(
+        n_ctx=positions + 8, kv=kv, flash_attention=flash_attention, threads=threads
+    )
     ours = _llama_rows(target_file, drafter_file, tokens, drafted, options)
     return ParityReport(tuple(comparisons(ours, reference)))
 

@@ -12,6 +12,7 @@ from gemmtp.cli.quantize import quantize
 from gemmtp.errors import GemmtpError
 from gemmtp.settings import data_dir
 from gemmtp_models.store import Store
+from tests.quantize.tiny_checkpoint import Shape, write_pair
 
 Pair = tuple[Path, Path]
 
@@ -81,6 +82,32 @@ def test_swapped_checkpoints_are_the_model_s_fault(run, pair: Pair) -> None:  # 
     assert "swapped" in error.message
 
 
+def test_a_checkpoint_with_eyes_shows_its_projector(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    eyes = write_pair(tmp_path / "eyes", Shape(form="conditional"))
+    result = run("-r", "f16", "--dry-run", folders=eyes)
+    assert "projector: tiny" in result.stdout
+    assert "v.blk.1.ffn_down.weight" in result.stdout
+    assert "projector" not in run("--vision", "none", "--dry-run", folders=eyes).stdout
+    assert _error(run("--vision", "q4_0", "--dry-run", folders=eyes)).exit_code == 2
+    built = run("-r", "f16", "--vision", "q8_0", "-o", "tiny:eyes", folders=eyes)
+    assert built.exit_code == 0, built.exception
+    assert "projector " in built.stderr
+    assert set(Store(data_dir()).resolve("tiny:eyes").files) == {"target", "drafter", "projector"}
+
+
+@pytest.mark.train
+def test_verify_looks_at_an_image_too(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    import warnings
+
+    pytest.importorskip("transformers", reason="needs the extra [train]")
+    eyes = write_pair(tmp_path / "eyes", Shape(form="conditional"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = run("-r", "f16", "-o", "tiny:v", "--verify", "--threads", "1", folders=eyes)
+    assert result.exit_code == 0, result.exception
+    assert "after an image" in result.stdout
+
+
 @pytest.mark.train
 def test_verify_prints_the_figures(run) -> None:  # type: ignore[no-untyped-def]
     import warnings
@@ -88,7 +115,7 @@ def test_verify_prints_the_figures(run) -> None:  # type: ignore[no-untyped-def]
     pytest.importorskip("transformers", reason="needs the extra [train]")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        result = run("-r", "f16", "-o", "tiny:v", "--verify")
+        result = run("-r", "f16", "-o", "tiny:v", "--verify", "--threads", "1")
     assert result.exit_code == 0, result.exception
     assert "drafter step 3 h_next" in result.stdout
     assert "100.00%" in result.stdout

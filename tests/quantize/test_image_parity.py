@@ -96,7 +96,9 @@ def _answer(folder: Path, tokens: int) -> ParityReport:
     plan = plan_set(*pair, load_recipe("f32"), vision="f32")
     files = build_folder(plan, folder / "out", force=False, threads=1).files
     image = next(i for i in images() if i.name == "alpha")
-    return compare_answer(*pair, files, image, tokens=tokens, kv="f32", flash_attention="off")
+    return compare_answer(
+        *pair, files, image, tokens=tokens, kv="f32", flash_attention="off", threads=1
+    )
 
 
 @pytest.mark.parametrize("tokens", [70, 280])

@@ -44,6 +44,7 @@ def _compare(target: Path, drafter: Path, output: Path, exact: bool) -> ParityRe
         return compare(
             target, drafter, files["target"], files["drafter"],
             kv="f32" if exact else "f16", flash_attention="off" if exact else "auto",
+            threads=1,
         )  # fmt: skip
 
 
@@ -80,7 +81,7 @@ def test_what_is_left_of_the_error_is_the_gelu_table(tmp_path: Path) -> None:
         warnings.simplefilter("ignore")
         report = compare(
             target, drafter, files["target"], files["drafter"],
-            positions=3, kv="f32", flash_attention="off", half_gelu=True,
+            positions=3, kv="f32", flash_attention="off", half_gelu=True, threads=1,
         )  # fmt: skip
     assert min(c.median for c in report.comparisons) <= 5e-6, report.text()
     assert report.worst <= 3e-4, report.text()
@@ -92,5 +93,7 @@ def test_other_weights_are_noticed(tmp_path: Path) -> None:
     other = write_pair(tmp_path / "b", Shape(softcap=1.0))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        report = compare(*other, files["target"], files["drafter"], positions=20, kv="f32")
+        report = compare(
+            *other, files["target"], files["drafter"], positions=20, kv="f32", threads=1
+        )
     assert report.worst > 1e-2
