@@ -118,6 +118,7 @@ def _dialogue(
         accept=chosen_rule(options.accept),
         max_tokens=options.max_tokens,
         stop=options.stop,
+        checkpoint_bytes=loaded.plan.checkpoint_bytes,
         processors=(*chosen_processors(options, model), *([grammar] if grammar else [])),
     )
 

@@ -22,6 +22,9 @@ from gemmtp_models.memory_projector import Projector
 from gemmtp_models.memory_words import memory_words, step_line, vision_words
 
 NO_ROOM = "it did not fit into memory"
+MOST_CHECKPOINT_BYTES = 4 * GIB
+"""Five copies of the window of 31B at f16: the last turns can be taken back at once."""
+
 _OUT_OF_MEMORY = ("alloc", "memory")
 """Words by which a backend's complaint is known to be about memory."""
 
@@ -48,6 +51,13 @@ class Fitted:
     def memory(self) -> str | None:
         """The start line's words about memory: how full the GPUs are; None without one."""
         return memory_words(self.placed) if len(self.placed.devices) > 1 else None
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """RAM for copies of the sliding window: half of what the plan leaves there."""
+        hosts = [i for i, device in enumerate(self.placed.devices) if not device.gpu]
+        spare = max((self.placed.spare(i) for i in hosts), default=0)
+        return max(0, min(spare // 2, MOST_CHECKPOINT_BYTES))
 
     @property
     def projector_on_gpu(self) -> bool:
