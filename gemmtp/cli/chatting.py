@@ -60,7 +60,7 @@ def converse(
     how = _overflow(options.overflow)
     pair, plan, name = loaded.pair, loaded.plan, loaded.files.name
     screen = Screen.of_terminal()
-    screen.say(start_line(name, pair, plan, pair.engine.depth))
+    screen.say(start_line(name, pair, plan))
     dialogue = _dialogue(options, loaded, sampling, shape, screen)
     eyes = loaded.eyes
     staging = Staging(blind=blind(name))
