@@ -136,7 +136,7 @@ def test_rows_are_of_the_targets_width_and_come_out_the_same(loaded: Loaded) -> 
 
 def test_ctrl_c_stops_reading_and_leaves_the_eyes_as_they_were(tmp_path: Path) -> None:
     target = write_target(tmp_path / "target.gguf", **seeing())
-    path = write_projector(tmp_path / "slow.gguf", blocks=6)
+    path = write_projector(tmp_path / "slow.gguf", blocks=4)
     with Model.open(target) as model:
         eyes = Eyes(CheckedProjector.read(path, model.n_embd, 560), model, threads=1)
         large = read_picture(png(), "large", eyes.frame)
