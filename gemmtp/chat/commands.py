@@ -193,7 +193,7 @@ def _think(repl: Repl, argument: str) -> None:
 
 
 def _stats(repl: Repl, argument: str) -> None:
-    repl.screen.say("\n".join(repl.telling.tally.lines(repl.drafting())))
+    repl.screen.say("\n".join(repl.telling.tally.lines()))
 
 
 def _context(repl: Repl, argument: str) -> None:

@@ -46,14 +46,14 @@ class Tally:
 
     turns: list[Turn] = field(default_factory=list)
 
-    def lines(self, policy: str) -> list[str]:
-        """The last answer and all of them; ``policy`` says how the depth is chosen."""
+    def lines(self) -> list[str]:
+        """The last answer, and all of them."""
         if not self.turns:
             return ["Nothing was answered yet."]
         lines = [f"last answer (turn {len(self.turns)})", *_lines(self.turns[-1:])]
         if len(self.turns) > 1:
             lines += [f"all {len(self.turns)} answers", *_lines(self.turns)]
-        return [*lines, policy]
+        return lines
 
 
 def _lines(turns: Sequence[Turn]) -> list[str]:
