@@ -146,7 +146,7 @@ class Dialogue:
         if not 0 < len(tokens) < self.n_ctx:
             return
         self.pair.engine.stop_all()
-        with closing(self.pair.engine.read(Request(tokens, media=media))) as events:
+        with closing(self.pair.engine.read(Request(tokens, media=media, quick=True))) as events:
             for event in events:
                 yield Reading(event.done, event.total)
 
@@ -320,6 +320,7 @@ class Dialogue:
             depth=self.depth,
             accept=self.accept,
             media=media,
+            quick=True,
         )
 
     def _prompt(self, messages: Sequence[Message]) -> tuple[list[int], tuple[Media, ...]]:

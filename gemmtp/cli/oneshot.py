@@ -343,6 +343,7 @@ def _request(
         processors=(*chosen_processors(options, model), *([grammar] if grammar else [])),
         accept=chosen_rule(options.accept),
         media=media,
+        quick=sampling.seed is None and not sampling.greedy,
     )
 
 

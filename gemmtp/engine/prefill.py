@@ -97,11 +97,14 @@ class Prefilling:
     ) -> list[tuple[Run, int]]:
         """How many prompt tokens each newcomer decodes in this step, first come first served.
 
-        Running answers wait for them, so ``beside`` those a chunk is short. A newcomer halts where
-        another waits for what it has read.
+        Running answers wait for them, so ``beside`` those a chunk is short, and so it is where
+        someone may want to interrupt. A newcomer halts where another waits for what it has read.
         """
         chunks = []
-        room = min(room, self.pace.rows_beside if beside else self.pace.rows)
+        if beside:
+            room = min(room, self.pace.rows_beside)
+        elif any(run.request.quick for run in reading):
+            room = min(room, self.pace.rows)
         for run in reading:
             held, total = run.slot.held, len(run.request.prompt)
             stop = min(

@@ -59,6 +59,9 @@ class Request:
     the end of the context. ``depth`` None takes the engine's. ``accept`` is the acceptance rule;
     "auto" compares where the text must not depend on the depth (greedy, or with a seed) and
     otherwise takes :data:`SAMPLED_RULE`. Negative ids in ``prompt`` stand for rows of ``media``.
+    ``quick`` cuts the prompt by the clock, so that Ctrl-C is answered within half a second; where
+    it is cut decides about the last digits of the logits, so a text that is to come again on the
+    same machine is read in whole batches.
     """
 
     prompt: Sequence[int]
@@ -70,6 +73,7 @@ class Request:
     depth: DepthChooser | None = None
     accept: Literal["auto"] | Rule = "auto"
     media: tuple[Media, ...] = ()
+    quick: bool = False
 
     @property
     def rule(self) -> Rule:

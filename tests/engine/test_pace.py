@@ -52,7 +52,16 @@ def test_a_slow_machine_never_takes_less_than_it_must() -> None:
 def test_the_engine_goes_by_it() -> None:
     target = FakeTarget(n_ctx=2000, max_rows=512)
     engine = Engine(target, NoDrafting("plain"))
-    list(engine.generate(Request([1] * 1500, max_tokens=1)))
+    list(engine.generate(Request([1] * 1500, max_tokens=1, quick=True)))
     assert target.decodes[0] == FIRST_ROWS
     assert max(target.decodes) > FIRST_ROWS
     assert sum(target.decodes) == 1500
+
+
+def test_a_prompt_that_nobody_interrupts_is_always_cut_alike() -> None:
+    target = FakeTarget(n_ctx=2000, max_rows=512)
+    engine = Engine(target, NoDrafting("plain"))
+    for first in (1, 2, 3):
+        target.decodes.clear()
+        list(engine.generate(Request([first, *[1] * 1499], max_tokens=1)))
+        assert target.decodes == [512, 512, 476]
