@@ -41,7 +41,6 @@ PATCHES, POSITIONS = "v.patch_embd.weight", "v.position_embd.weight"
 # mtmd wants the key and never looks at the value: every image has its own size.
 UNUSED_IMAGE_SIZE = 224
 BOUNDS = ("input_min", "input_max", "output_min", "output_max")
-IMAGE_TOKENS_KEY = "gemmtp.vision.image_tokens"
 
 
 def vision_recipe(kind: str) -> RoleRecipe:
@@ -143,14 +142,10 @@ def _kernel(spec: TensorSpec, patch: int) -> TensorSpec:
 def vision_fields(
     checkpoint: Checkpoint,
     config: VisionConfig,
-    image_tokens: int,
     text_width: int,
     specs: list[TensorSpec],
 ) -> Fields:
-    """All metadata of the projector's GGUF except its file type and fingerprint.
-
-    ``image_tokens`` is the budget of an image where none is asked for.
-    """
+    """All metadata of the projector's GGUF except its file type and fingerprint."""
     values: Fields = {
         "projector_type": text(PROJECTOR_TYPE),
         "projection_dim": u32(text_width),
@@ -175,5 +170,4 @@ def vision_fields(
         # Without it mtmd takes another GELU than Gemma 4's, which is the tanh form.
         "clip.use_gelu": boolean(True),
         **{f"clip.vision.{key}": value for key, value in values.items()},
-        IMAGE_TOKENS_KEY: u32(image_tokens),
     }

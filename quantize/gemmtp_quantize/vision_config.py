@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from gemmtp.errors import BadModelFileError, UnsupportedModelError
-from gemmtp_models.memory_projector import DEFAULT_IMAGE_TOKENS, IMAGE_BUDGETS
 from gemmtp_quantize.config import MAX_LAYERS, MAX_WIDTH, integer, number
 from gemmtp_quantize.documents import read_optional_object
 
@@ -99,12 +98,11 @@ def _refuse_unsayable(vision: Mapping[str, Any]) -> None:
         )
 
 
-def read_image_tokens(directory: Path, config: VisionConfig) -> int:
-    """The tokens an image may take, by processor_config.json over preprocessor_config.json.
+def check_processor(directory: Path, config: VisionConfig) -> None:
+    """Raise UnsupportedModelError unless ``gemmtp.prompt.attachments`` prepares pixels alike.
 
-    280 without them, as in Gemma 4's own processor. Raises UnsupportedModelError when pixels are
-    prepared in another way than ``gemmtp.prompt.attachments`` does it, and BadModelFileError for a
-    number of tokens that there is not.
+    Read is processor_config.json over preprocessor_config.json; a checkpoint with neither has
+    Gemma 4's own processor.
     """
     given = dict(read_optional_object(directory / "preprocessor_config.json"))
     nested = read_optional_object(directory / "processor_config.json").get("image_processor", {})
@@ -128,7 +126,3 @@ def read_image_tokens(directory: Path, config: VisionConfig) -> int:
                 f"The image processor's {key} is {given[key]!r}; {value!r} is what can be done.",
                 TEXT_ALONE,
             )
-    tokens = integer(given, "max_soft_tokens", DEFAULT_IMAGE_TOKENS, 1, MAX_WIDTH)
-    if tokens not in IMAGE_BUDGETS:
-        raise BadModelFileError(f"max_soft_tokens of the image processor is {tokens}.")
-    return tokens

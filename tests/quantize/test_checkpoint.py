@@ -328,7 +328,7 @@ def test_broken_input_is_one_clear_sentence(
     assert caught.value.exit_code == 3
 
 
-def _stored(tmp_path: Path, values: np.ndarray, dtype: str) -> StoredTensor:  # type: ignore[type-arg]
+def _stored(tmp_path: Path, values: np.ndarray, dtype: str) -> StoredTensor:
     path = tmp_path / "one"
     path.write_bytes(values.tobytes())
     return StoredTensor("blk.w", dtype, values.shape, path, 0, values.nbytes)

@@ -35,7 +35,7 @@ TOKEN_TYPES = "tokenizer.ggml.token_type"
 SOFTCAP = "gemma4.final_logit_softcapping"  # missing for none, which llama.cpp reads as 30
 # What the converter leaves to mtmd to assume, rightly or, for the activation, wrongly.
 PROJECTOR_ALONE = {
-    "clip.use_gelu", "clip.vision.projector.scale_factor", "gemmtp.vision.image_tokens",
+    "clip.use_gelu", "clip.vision.projector.scale_factor",
     "gemmtp.source.identity", "gemmtp.pairing.fingerprint",
 }  # fmt: skip
 SAMPLING = "general.sampling."  # the converter's, though nothing is sampled from a projector

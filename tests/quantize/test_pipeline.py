@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -86,10 +87,11 @@ def test_what_is_there_is_kept_without_force(tmp_path: Path, plan: SetPlan) -> N
     store = Store(tmp_path / "store")
     build_set(plan, store, "tiny:x", force=False, threads=2)
     build_folder(plan, tmp_path / "out", force=False, threads=2)
-    for build in (
+    builds: tuple[Callable[[], object], ...] = (
         lambda: build_set(plan, store, "tiny:x", force=False, threads=2),
         lambda: build_folder(plan, tmp_path / "out", force=False, threads=2),
-    ):
+    )
+    for build in builds:
         with pytest.raises(UsageError) as caught:
             build()
         assert "--force" in str(caught.value.hint)

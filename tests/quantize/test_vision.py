@@ -88,7 +88,6 @@ def test_the_file_says_everything_that_mtmd_reads(tmp_path: Path) -> None:
     }  # fmt: skip
     assert fields["clip.use_gelu"] is True
     assert fields["clip.has_vision_encoder"] is True
-    assert fields["gemmtp.vision.image_tokens"] == 280
 
 
 @pytest.mark.parametrize("vision", ["f32", "bf16", "f16", "q8_0"])
@@ -151,13 +150,10 @@ def test_a_text_model_stays_a_pair(tmp_path: Path, seeing_pair: Pair) -> None:
     assert without.fingerprint == _plan(seeing_pair).fingerprint
 
 
-def test_the_budget_of_an_image_is_the_processor_s(seeing_pair: Pair) -> None:
-    means = {"do_normalize": False, "image_mean": [0.5] * 3}
-    _processor(**means, max_soft_tokens=70)(seeing_pair[0])
+def test_where_nothing_is_normalised_the_means_say_nothing(seeing_pair: Pair) -> None:
+    _processor(do_normalize=False, image_mean=[0.5] * 3)(seeing_pair[0])
     plan = _plan(seeing_pair)
     assert plan.projector is not None
-    assert plan.projector.fields["gemmtp.vision.image_tokens"].value == 70
-    # Where nothing is normalised the means say nothing.
     assert plan.projector.fields["clip.vision.image_mean"].value == (0.0, 0.0, 0.0)
 
 
@@ -167,10 +163,9 @@ def test_an_older_preprocessor_config_is_read_and_a_missing_one_is_gemma_s_own(
     folder = seeing_pair[0]
     (folder / "processor_config.json").unlink()
     assert _plan(seeing_pair).projector is not None
-    (folder / "preprocessor_config.json").write_text('{"max_soft_tokens": 1120}')
-    plan = _plan(seeing_pair)
-    assert plan.projector is not None
-    assert plan.projector.fields["gemmtp.vision.image_tokens"].value == 1120
+    (folder / "preprocessor_config.json").write_text('{"patch_size": 14}')
+    with pytest.raises(UnsupportedModelError, match="patch_size is 14; 16 is"):
+        _plan(seeing_pair)
 
 
 def test_what_is_not_converted_is_said_and_the_text_goes_on(seeing_pair: Pair) -> None:
@@ -221,7 +216,6 @@ REFUSED: dict[str, tuple[Callable[[Path], None], type[GemmtpError], str]] = {
     ),
     "another filter": (_processor(resample=2), UnsupportedModelError, "resample is 2; 3 is"),
     "another scale": (_processor(rescale_factor=1.0), UnsupportedModelError, "rescale_factor"),
-    "a budget there is not": (_processor(max_soft_tokens=99), BadModelFileError, "is 99"),
     "colours that are normalised": (
         _processor(do_normalize=True, image_mean=[0.5] * 3), UnsupportedModelError, "image_mean"
     ),

@@ -258,7 +258,7 @@ def write_weights(folder: Path, tensors: Mapping[str, NDArray[Any]], shape: Shap
         (folder / "model.safetensors").write_bytes(safetensors_bytes(tensors, shape.dtype))
         return
     names = list(tensors)
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for shard in range(shape.shards):
         file = f"model-{shard + 1:05}-of-{shape.shards:05}.safetensors"
         part = {name: tensors[name] for name in names[shard :: shape.shards]}
