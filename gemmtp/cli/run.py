@@ -38,6 +38,9 @@ def run(
     ),
     resume: bool = typer.Option(False, "--continue", "-c", help="Go on with the last session."),
     no_session: bool = typer.Option(False, "--no-session", help="Keep no record of a chat."),
+    save_kv: bool = typer.Option(
+        False, "--save-kv", help="Keep the KV cache with the session, to go on at once."
+    ),
     raw: bool = typer.Option(False, "--raw", help="Continue the prompt as it is, no template."),
     think: bool = typer.Option(False, "--think/--no-think", help="Let the model think first."),
     hide_thinking: bool = typer.Option(
@@ -146,7 +149,7 @@ def run(
         dry_allowed_length,
         dry_last_n,
     )
-    model, prompt, wanted = chosen(model, prompt, Wanted(session, resume, no_session))
+    model, prompt, wanted = chosen(model, prompt, Wanted(session, resume, no_session, save_kv))
     with signals.handled():
         oneshot.answer(
             oneshot.Options(
