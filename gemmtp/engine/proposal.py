@@ -31,6 +31,9 @@ FIRST_LOOKS, LOOK_EVERY = 24, 4
 NEAR = 14.0
 """A look takes in tokens whose probability is at least exp(-14) of the best one's."""
 
+WORTH = 1.01
+"""How much more a drawn draft must keep than the single best token, which costs no drawing."""
+
 _DRAFT = 1
 
 
@@ -81,7 +84,8 @@ class Sharpness:
             near = self.shaped(row.logits, factor)
             q = Distribution(row.ids[near.ids], near.p)
             self._kept[factor] = memory * self._kept[factor] + (1 - memory) * overlap(p, q)
-        self.factor = max(FACTORS, key=self._kept.__getitem__)
+        best = max(FACTORS, key=self._kept.__getitem__)
+        self.factor = best if self._kept[best] > WORTH * self._kept[0.0] else 0.0
 
 
 class Proposal:

@@ -202,13 +202,14 @@ class Block(_Sampled):
         for i in range(k + 1):
             p.append(self._shaper(rows.logits(i)))
             if i < k:
-                self._look(i, p[i], draft)
                 rows.accept(draft.tokens[i])
         rows.rollback(k)
         kept, weight = 0, 1.0
         for i, step in enumerate(block_steps(p, draft.q, draft.tokens), 1):
             if self._noise(start + i, _ACCEPT).uniform() < step.keep:
                 kept, weight = i, step.weight
+        for i in range(min(kept + 1, k)):
+            self._look(i, p[i], draft)
         noise = self._noise(start + kept, _EMIT)
         last = p[k] if kept == k else residual(p[kept], draft.q[kept], weight)
         emitted: list[int] = []
