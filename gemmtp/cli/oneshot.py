@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -15,7 +17,6 @@ from gemmtp.cli import structured
 from gemmtp.cli.decoding import decode
 from gemmtp.cli.fitting import fitted, opened
 from gemmtp.cli.images import Images, blind, opened_eyes, shape_of_projector
-from gemmtp.cli.kept_kv import kept_kv
 from gemmtp.cli.learned import learned
 from gemmtp.cli.output import output_of, start_line
 from gemmtp.cli.progress import loading
@@ -148,7 +149,11 @@ def answer(options: Options) -> None:
     shape = structured.asked(options)
     chats = options.chats
     message = Message("user")
-    if not chats:
+    if chats:
+        # The line editor takes a while to import; llama.cpp loads beside it.
+        importing = ("prompt_toolkit.shortcuts.prompt",)
+        threading.Thread(target=import_module, args=importing, daemon=True).start()
+    else:
         message = _message(options, checked, projector, plan.context.n_ctx)
     with (
         open_session(options.session, options.model, files, chat=chats) as session,
@@ -156,12 +161,10 @@ def answer(options: Options) -> None:
         loading(files.name) as progress,
         opened(plan, depth, progress, lookup=lookup) as (pair, plan),
         learned(depth, plan.files, plan.context, plan.load),
-        kept_kv(session, pair, plan.files, plan.context, save=options.session.save_kv),
         opened_eyes(projector, pair, plan) as eyes,
     ):
         progress.close()
         if chats:
-            # The line editor takes a while to import, and one answer does without it.
             from gemmtp.cli.chatting import Loaded, converse
 
             converse(options, Loaded(files, checked, pair, plan, eyes), session, sampling, shape)
