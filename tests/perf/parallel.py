@@ -138,8 +138,8 @@ def measure(
             for draft in (PEER_DRAFTS if server else ())
             if server
         }
-        for depth in DEPTHS:  # warm
-            ours.run(asked[:slots], depth, sampling)
+        for depth in (*DEPTHS, None):  # warm; the adaptive one learns what a round costs
+            ours.run(asked[: 2 * slots], depth, sampling)
         for turn in range(rounds):
             variants: list[int | None] = [*DEPTHS, None]
             at = turn % len(variants)
@@ -193,6 +193,8 @@ def main() -> None:
     sampling = GREEDY
     if arguments.temperature:
         sampling = SamplingParameters(arguments.temperature, top_k=64, top_p=0.95)
+    if arguments.temperature and arguments.peer:
+        parser.error("llama-server is asked greedily")
     server = server_binary() if arguments.peer else None
     files = shaped_pair()
     asked = answers(files, arguments.threads)
