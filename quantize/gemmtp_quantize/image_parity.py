@@ -40,9 +40,11 @@ class ImageFile:
 
 @dataclass(frozen=True)
 class ImageComparison:
-    """One image; ``cosine`` is that of the row that agrees least, ``error`` the largest
-    ``|ours - reference| / |reference|`` of a row, and ``pixels`` how many of its values differ by
-    how much at most (of 255) after both resized it.
+    """One image of ``size`` (width, height), which became ``tokens`` rows.
+
+    ``cosine`` is that of the row that agrees least and ``error`` the largest
+    ``|ours - reference| / |reference|`` of a row; ``pixels`` is the largest difference of a value
+    (of 255) after both sides resized the image.
     """
 
     name: str

@@ -9,8 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from gemmtp.engine.depth import FixedDepth
+from gemmtp.engine.engine import Finished, Request, Token
+from gemmtp.llama.context import ContextOptions
+from gemmtp.llama.pair import Pair, check_files
+from gemmtp.prompt.attachments import read_picture
+from gemmtp.prompt.media import CheckedProjector, Eyes
 from gemmtp_quantize.answer_parity import compare_answer
-from gemmtp_quantize.image_parity import ImageFile, compare_images, image_table
+from gemmtp_quantize.image_parity import ImageFile, Reference, compare_images, image_table
 from gemmtp_quantize.parity import ParityReport
 from gemmtp_quantize.pipeline import build_folder
 from gemmtp_quantize.plan import plan_set
@@ -23,7 +29,7 @@ pytestmark = pytest.mark.train
 pytest.importorskip("transformers", reason="needs the extra [train]")
 
 SEEING = Shape(form="conditional")
-TOKENS = 70
+TOKENS, ANSWER = 70, 32
 # A row's cosine at least, by the type of the weights; the rest is ggml's GELU table in float16.
 LEAST = {"f32": 0.999999, "f16": 0.999998, "bf16": 0.9999, "q8_0": 0.999}
 SOME = ("17x31", "alpha", "grey, 16 bits", "JPEG turned by EXIF", "right size already")
@@ -115,3 +121,43 @@ def test_image_rows_that_cannot_see_each_other_are_noticed(
 ) -> None:
     monkeypatch.setattr("gemmtp_quantize.answer_parity.images_see_all", lambda width: False)
     assert _answer(tmp_path, 70).worst > 1e-2
+
+
+def test_a_drafted_answer_about_an_image_is_the_checkpoint_s_own(tmp_path: Path) -> None:
+    """Every token that the engine says is what transformers would say there."""
+    import torch
+
+    pair = write_pair(tmp_path / "c", SEEING)
+    plan = plan_set(*pair, load_recipe("f32"), vision="f32")
+    files = build_folder(plan, tmp_path / "out", force=False, threads=1).files
+    image = next(i for i in images() if i.name == "alpha")
+    options = ContextOptions(n_ctx=512, kv="f32", flash_attention="off", threads=1)
+    checked = check_files(files["target"], files["drafter"])
+    seen = CheckedProjector.read(files["projector"], SEEING.hidden, TOKENS)
+    with (
+        Pair.open(checked, FixedDepth(3), options) as opened,
+        Eyes(seen, opened.model, threads=1) as eyes,
+    ):
+        words = opened.model.tokenize("the model<|image|>and the token", special=True, bos=True)
+        picture = read_picture(image.data, image.name, eyes.frame)
+        prompt, media = eyes.prompt(words, [picture])
+        request = Request(prompt, max_tokens=ANSWER, media=media)
+        events = list(opened.engine.generate(request))
+    answer = [event.token for event in events if isinstance(event, Token)]
+    assert len(answer) == ANSWER
+    end = next(event for event in events if isinstance(event, Finished))
+    assert sum(end.statistics.drafted_at) > ANSWER
+
+    reference = Reference.open(pair[0])
+    placeholder = reference.model.config.image_token_id
+    ids = torch.tensor([[placeholder if token < 0 else token for token in prompt]])
+    ids = torch.cat([ids, torch.tensor([answer])], dim=1)
+    inputs = reference.inputs(image, TOKENS)
+    with torch.no_grad():
+        logits = reference.model(
+            input_ids=ids,
+            pixel_values=inputs["pixel_values"],
+            image_position_ids=inputs["image_position_ids"],
+            mm_token_type_ids=(ids == placeholder).long(),
+        ).logits[0]
+    assert logits[len(prompt) - 1 : -1].argmax(dim=-1).tolist() == answer
