@@ -186,6 +186,8 @@ class Dialogue:
         self.pair.engine.stop_all()
         request = self._request(messages)
         gone, how = self._overflow(messages, len(request.prompt))
+        if not gone:
+            self.pair.engine.check(request)
         writing = Writing(self.pair.model, self.stop, terminal=self.terminal)
         reason: Reason = "interrupted"
         counts: list[Statistics] = []

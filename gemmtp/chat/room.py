@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -51,6 +52,10 @@ def cut(messages: Sequence[Message], fits: Callable[[Sequence[Message]], bool]) 
     """How many of the oldest messages must go, in whole turns, so that the rest ``fits``.
 
     The last turn stays; where that does not fit alone, all others go. None without another turn.
+    ``fits`` is asked as seldom as possible, since it renders and tokenizes what is left.
     """
     starts = [i for i, message in enumerate(messages) if message.role == "user"][1:]
-    return next((at for at in starts if fits(messages[at:])), starts[-1] if starts else None)
+    if not starts:
+        return None
+    first = bisect_left(starts[:-1], True, key=lambda at: fits(messages[at:]))
+    return starts[first]

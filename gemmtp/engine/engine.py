@@ -84,7 +84,7 @@ class Engine:
         return self._submit(request, ahead=False)
 
     def _submit(self, request: Request, ahead: bool) -> int:
-        self._check(request)
+        self.check(request)
         free = [slot for slot in self._slots if slot.index not in self._runs]
         if not free:
             raise EngineError("Every slot is busy.")
@@ -232,7 +232,8 @@ class Engine:
             self._sharpness.clear()
         return self._sharpness.setdefault(sampling, Sharpness(sampling))
 
-    def _check(self, request: Request) -> None:
+    def check(self, request: Request) -> None:
+        """Raises what :meth:`submit` raises on a request that no slot could take."""
         n = len(request.prompt)
         if not n:
             raise UsageError("The prompt is empty.", "Say something, or pipe a text in.")

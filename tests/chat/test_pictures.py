@@ -12,6 +12,7 @@ from gemmtp.chat.dialogue import Dialogue
 from gemmtp.chat.pieces import TurnEnd
 from gemmtp.engine.backend import Floats
 from gemmtp.engine.media import Media, stand_ins
+from gemmtp.errors import UsageError
 from gemmtp.prompt.conversation import Image, Message, Text
 from tests.support.fake_voice import FakeVoice
 
@@ -96,6 +97,16 @@ def test_a_second_picture_is_the_only_one_to_be_encoded() -> None:
     list(dialogue.ask(shown("data:,a", "abc")))
     list(dialogue.ask(shown("data:,bb", "def")))
     assert eyes.encoded == ["data:,a", "data:,bb"]
+
+
+def test_a_picture_too_large_for_a_batch_changes_nothing() -> None:
+    dialogue, _ = dialogue_of()
+    list(dialogue.ask(Message.of("user", "abc")))
+    before, last = list(dialogue.messages), dialogue.last
+    dialogue.pair.engine.target.max_media = ROWS - 1
+    with pytest.raises(UsageError, match="30 tokens does not fit"):
+        list(dialogue.ask(shown("data:,a", "abc")))
+    assert (dialogue.messages, dialogue.last) == (before, last)
 
 
 def test_a_picture_leaves_with_its_turn() -> None:

@@ -166,6 +166,17 @@ def test_rooms_and_cuts() -> None:
     assert cut(exchanges(1), lambda kept: False) is None
 
 
+def test_a_long_conversation_is_rendered_a_few_times_to_find_the_cut() -> None:
+    messages, asked = exchanges(1000), []
+
+    def fits(kept: Sequence[Message]) -> bool:
+        asked.append(len(kept))
+        return len(kept) <= 1234
+
+    assert cut(messages, fits) == 2000 - 1234
+    assert len(asked) < 12
+
+
 class NeverEnding:
     """A processor that forbids the end of the turn and every other marker."""
 
