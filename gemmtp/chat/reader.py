@@ -58,6 +58,14 @@ def unquoted(text: str) -> str:
     return text
 
 
+def decoded(text: str) -> str:
+    """``text`` whose UTF-8 the terminal's own encoding, such as ASCII, could not read."""
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeError:
+        return text
+
+
 class PlainReader:
     """Lines from a terminal that can do nothing else."""
 

@@ -11,7 +11,7 @@ from gemmtp.chat.dialogue import Dialogue, Pieces
 from gemmtp.chat.filling import filling
 from gemmtp.chat.idle import reading_ahead
 from gemmtp.chat.parameters import set_parameter
-from gemmtp.chat.reader import Cancelled, Reader, unquoted
+from gemmtp.chat.reader import Cancelled, Reader, decoded, unquoted
 from gemmtp.chat.room import Overflow
 from gemmtp.chat.screen import Screen
 from gemmtp.chat.sessions import Session
@@ -97,7 +97,7 @@ class Repl:
                 self.telling.tell(pieces)
             return
         try:
-            text = source.checked_argument(unquoted(text))
+            text = source.checked_argument(decoded(unquoted(text)))
         except UsageError:
             self.prefill = text.encode("utf-8", "replace").decode("utf-8")
             raise

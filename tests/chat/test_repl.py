@@ -284,6 +284,11 @@ def test_a_path_or_a_comment_is_no_command(talk: Talk, tmp_path: Path) -> None:
     assert talk('"""/help"""').messages[0] == "/help"
 
 
+def test_utf_8_is_understood_where_the_terminal_claims_to_be_ascii(talk: Talk) -> None:
+    typed = "語 and 👩".encode().decode("ascii", "surrogateescape")
+    assert talk(typed).messages[0] == "語 and 👩"
+
+
 def test_drafting_is_switched_and_said(talk: Talk) -> None:
     voice = echo_voice()
     chat = talk("/mtp off", "hello", "/mtp 2", "hello", "/mtp", "/stats", voice=voice)
