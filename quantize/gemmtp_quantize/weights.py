@@ -143,5 +143,5 @@ def _check_finite(block: Ints, target: str, view: memoryview, tensor: StoredTens
         )
     raise UnsupportedModelError(
         f"Tensor {tensor.name} holds a value that is too large for {target}.",
-        hint="Use the recipe bf16 or f32.",
+        hint="Take bf16 or f32, with --recipe or, for a vision tower, with --vision.",
     )
