@@ -48,7 +48,7 @@ def handled() -> Iterator[None]:
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal ending
         if _in_callback(frame):
-            again = threading.Timer(_RETRY_SECONDS, _thread.interrupt_main, (number,))
+            again = threading.Timer(_RETRY_SECONDS, _send, (number,))
             again.daemon = True
             again.start()
         elif number == signal.SIGINT:
@@ -69,6 +69,15 @@ def handled() -> Iterator[None]:
     finally:
         for number in caught:
             signal.signal(number, before[number])
+
+
+def _send(number: int) -> None:
+    """Let a signal come again, in the main thread, also while that waits for something."""
+    main = threading.main_thread().ident
+    if sys.platform == "win32" or main is None:
+        _thread.interrupt_main(number)
+    else:
+        signal.pthread_kill(main, number)
 
 
 def _in_callback(frame: FrameType | None) -> bool:

@@ -190,10 +190,12 @@ def test_nothing_is_raised_through_llama_cpp(tiny: tuple[Path, Path]) -> None:
         with library.log.shown(sink):
             Model.open(tiny[0]).close()
             # The load was not disturbed; the signal comes as soon as Python is on its own again.
-            time.sleep(5)
+            time.sleep(60)
 
+    begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         load()
+    assert time.monotonic() - begin < 30
     assert len(lines) > 10
 
 
