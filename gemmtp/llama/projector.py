@@ -187,26 +187,32 @@ class Projector:
         """:meth:`_encode` in a thread of its own, so that signals are heard meanwhile: an image may
         take a minute on a CPU, and nothing may be raised through llama.cpp."""
         self._stop, self._nodes = False, 0
-        done: Future[Floats] = Future()
+        result: Future[Floats] = Future()
+        # Not Thread.join(): Python 3.11 takes a thread for ended when a signal interrupts that.
+        begun, abandoned, ended = (threading.Event() for _ in range(3))
 
         def work() -> None:
+            begun.set()
             try:
-                done.set_result(self._encode(picture))
+                if not abandoned.is_set():
+                    result.set_result(self._encode(picture))
             except Exception as error:
-                done.set_exception(error)
+                result.set_exception(error)
+            finally:
+                ended.set()
 
-        worker = threading.Thread(target=work)
-        worker.start()
         try:
-            while worker.is_alive():
-                worker.join(_LISTEN_SECONDS)
+            threading.Thread(target=work).start()
+            while not ended.wait(_LISTEN_SECONDS):
+                pass
         finally:
             self._stop = True
-            while worker.is_alive():
+            abandoned.set()
+            while begun.is_set() and not ended.is_set():
                 # The first signal is on its way already; the projector must not be freed before.
                 with contextlib.suppress(KeyboardInterrupt, SystemExit):
-                    worker.join()
-        return done.result()
+                    ended.wait()
+        return result.result()
 
     def _goes_on(self, tensor: object, ask: bool, user_data: object) -> bool:
         """llama.cpp asks which nodes it should stop after, and there whether to go on."""
