@@ -87,7 +87,9 @@ class Model:
         """Follow one input; an answer ends after ``stop_at`` pieces."""
         self.history(text)
         editing, self.editing = self.editing, False
-        text = text.strip().removeprefix('"""').removesuffix('"""').strip("\n")
+        text = text.strip()
+        if text.startswith('"""'):
+            text = text.removeprefix('"""').removesuffix('"""').strip("\n")
         if not text or text in BAD:
             return
         if text.startswith("/"):
@@ -231,10 +233,8 @@ class Keyboard(EditingReader):
         return self.repl.status("echo").line(columns)
 
     def read(self, default: str = "") -> str:
-        if not self.steps:
-            self.keys.send_text((CTRL_C if default else "") + CTRL_D)
-            return super().read(default)
-        step = self.steps.pop(0)
+        leave = Step((CTRL_C if default else "") + CTRL_D, None)
+        step = self.steps.pop(0) if self.steps else leave
         self.keys.send_text(step.keys)
         self.stop_at = step.stop_at
         try:
