@@ -2,14 +2,15 @@
 
 Enumeration: over toy vocabularies every draft, every acceptance and every residual is weighted in
 rational arithmetic with the very formulas the engine uses; the law of the emitted text must equal
-the target's to the last digit. Chi-square: the engine itself, with filters, processors and the
-learned proposal, emits what the target alone would.
+the target's to the last digit. Chi-square: the engine itself, with filters, penalties, the learned
+proposal and certain drafts among drawn ones, emits what the target alone would. Planted faults show
+that either would notice.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 
@@ -17,16 +18,27 @@ import numpy as np
 import pytest
 
 from gemmtp.engine import rejection
-from gemmtp.engine.backend import FakeDrafter, FakeTarget, Floats
 from gemmtp.engine.depth import FixedDepth
-from gemmtp.engine.drafting import MtpDrafting, NoDrafting
+from gemmtp.engine.drafting import MtpDrafting
 from gemmtp.engine.engine import Engine, Request, Token
-from gemmtp.engine.processors import LogitBias
-from gemmtp.engine.rejection import block_steps, overlap, residual
+from gemmtp.engine.processors import Processor
+from gemmtp.engine.rejection import block_steps, overlap
 from gemmtp.engine.sampling import Distribution, SamplingParameters
 from gemmtp.engine.verify import Rule
+from tests.support import faults
+from tests.support.law import (
+    FILTERED,
+    Mixed,
+    RoughDrafter,
+    Source,
+    Text,
+    WideTarget,
+    counted,
+    deviations,
+    processors,
+)
+from tests.support.law import law as law_of_target
 
-Text = tuple[int, ...]
 Model = Callable[[Text], Distribution]
 Law = dict[Text, Fraction]
 
@@ -63,6 +75,61 @@ def drafts(q: Model, depth: int, stop_early: bool) -> Iterator[tuple[Text, Fract
     yield from grow((), Fraction(1))
 
 
+def sharpened(q: Model) -> Model:
+    """The proposal at half its temperature."""
+
+    def law(text: Text) -> Distribution:
+        here = q(text)
+        squares = here.p * here.p
+        return Distribution(here.ids, squares / squares.sum())
+
+    return law
+
+
+def flattened(q: Model) -> Model:
+    """The proposal at a temperature so high that all of its tokens are alike."""
+    return lambda text: fractions(list(q(text).ids), [1] * len(q(text).ids))
+
+
+def best(q: Model) -> Model:
+    """The proposal at temperature 0."""
+    return lambda text: fractions([int(q(text).ids[q(text).p.argmax()])], [1])
+
+
+def looked_up(q: Model) -> Model:
+    """A certain token that has nothing to do with any distribution, as prompt lookup gives it."""
+    return lambda text: fractions([(3 * sum(text) + 2 * len(text)) % 3], [1])
+
+
+def either(q: Model) -> Model:
+    """Lookup after some texts, the drafter after others: the text decides, before any draw."""
+    return lambda text: (looked_up if sum(text) % 2 else sharpened)(q)(text)
+
+
+PROPOSALS = {
+    "as the drafter is": lambda q: q,
+    "sharpened": sharpened,
+    "flattened": flattened,
+    "its best token": best,
+    "prompt lookup": looked_up,
+    "either": either,
+}
+
+
+def compared(p: Model, q: Model, draft: Text) -> Law:
+    """What sample-and-compare emits for a draft."""
+    law: Law = defaultdict(Fraction)
+    going = Fraction(1)
+    for i in range(len(draft) + 1):
+        here = p(draft[:i])
+        for token, share in zip(here.ids, here.p, strict=True):
+            if draft[i : i + 1] != (int(token),):
+                law[*draft[:i], int(token)] += going * share
+        if i < len(draft):
+            going *= here.of(draft[i])
+    return law
+
+
 def rejected(p: Model, q: Model, draft: Text) -> Law:
     """What rejection sampling emits for a draft."""
     law: Law = defaultdict(Fraction)
@@ -71,7 +138,7 @@ def rejected(p: Model, q: Model, draft: Text) -> Law:
         here, proposed = p(draft[:i]), q(draft[:i])
         keep = min(Fraction(1), here.of(token) / proposed.of(token))
         if keep < 1:
-            rest = residual(here, proposed)
+            rest = rejection.residual(here, proposed)
             for other, share in zip(rest.ids, rest.p, strict=True):
                 law[*draft[:i], int(other)] += going * (1 - keep) * share
         going *= keep
@@ -91,7 +158,7 @@ def blocked(p: Model, q: Model, draft: Text) -> Law:
     for kept in range(len(draft), -1, -1):
         keep = Fraction(steps[kept - 1].keep) if kept else Fraction(1)
         weight = steps[kept - 1].weight if kept else 1
-        last = ps[kept] if kept == len(draft) else residual(ps[kept], qs[kept], weight)
+        last = ps[kept] if kept == len(draft) else rejection.residual(ps[kept], qs[kept], weight)
         if longer * keep:
             for token, share in zip(last.ids, last.p, strict=True):
                 law[*draft[:kept], int(token)] += longer * keep * share
@@ -113,21 +180,58 @@ def completed(law: Law, p: Model, length: int) -> Law:
     return {text: share for text, share in whole.items() if share}
 
 
-@pytest.mark.parametrize("emit", [rejected, blocked])
-@pytest.mark.parametrize("holes", [False, True])
-@pytest.mark.parametrize("stop_early", [False, True])
-@pytest.mark.parametrize("depth", [1, 2, 3])
-@pytest.mark.parametrize("seed", range(4))
-def test_the_emitted_law_is_the_targets(
-    emit: Callable[[Model, Model, Text], Law], holes: bool, stop_early: bool, depth: int, seed: int
-) -> None:
-    vocabulary = 3
-    p, q = model(seed, vocabulary, holes), model(seed + 100, vocabulary, holes)
+def total_law(
+    emit: Callable[[Model, Model, Text], Law], p: Model, q: Model, depth: int, stop_early: bool
+) -> Law:
+    """What is emitted over all drafts, and then by the target alone."""
     law: Law = defaultdict(Fraction)
     for draft, probability in drafts(q, depth, stop_early):
         for text, share in emit(p, q, draft).items():
             law[text] += probability * share
-    assert completed(law, p, depth + 1) == completed({(): Fraction(1)}, p, depth + 1)
+    return completed(law, p, depth + 1)
+
+
+def variation(a: Law, b: Law) -> Fraction:
+    """The total variation between two laws."""
+    none = Fraction(0)
+    return sum((abs(a.get(t, none) - b.get(t, none)) for t in {*a, *b}), none) / 2
+
+
+@pytest.mark.parametrize("emit", [compared, rejected, blocked])
+@pytest.mark.parametrize("proposal", PROPOSALS)
+@pytest.mark.parametrize("holes", [False, True])
+@pytest.mark.parametrize("stop_early", [False, True])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_the_emitted_law_is_the_targets(
+    emit: Callable[[Model, Model, Text], Law],
+    proposal: str,
+    holes: bool,
+    stop_early: bool,
+    depth: int,
+) -> None:
+    for seed in range(2):
+        p, q = model(seed, 3, holes), PROPOSALS[proposal](model(seed + 100, 3, holes))
+        target = completed({(): Fraction(1)}, p, depth + 1)
+        assert variation(total_law(emit, p, q, depth, stop_early), target) == 0
+
+
+def test_a_drawn_token_that_is_dropped_would_be_noticed() -> None:
+    """The planted fault of looking at a drawn token before deciding whether to keep the draft."""
+
+    def dropping(emit: Callable[[Model, Model, Text], Law]) -> Callable[[Model, Model, Text], Law]:
+        def dropped(p: Model, q: Model, draft: Text) -> Law:
+            unlikely = q(draft[:-1]).of(draft[-1]) < Fraction(1, 3)
+            return emit(p, q, draft[:-1] if unlikely else draft)
+
+        return dropped
+
+    for emit in (rejected, blocked):
+        found = []
+        for seed in range(4):
+            p, q = model(seed, 3, False), model(seed + 100, 3, False)
+            target = completed({(): Fraction(1)}, p, 3)
+            found.append(variation(total_law(dropping(emit), p, q, 2, False), target))
+        assert max(found) > Fraction(1, 20)
 
 
 def test_block_verification_keeps_at_least_as_much_as_rejection() -> None:
@@ -154,99 +258,50 @@ def test_the_overlap_is_how_often_a_draft_is_kept() -> None:
 
 def test_a_misaligned_residual_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted fault of subtracting by index instead of by token id."""
-
-    def by_index(p: Distribution, q: Distribution, weight: object = 1) -> Distribution:
-        n = len(p.p)
-        aligned = np.array([*q.p, *[Fraction(0)] * n], object)[:n]
-        return Distribution(p.ids, np.maximum(weight * p.p - aligned, 0))
-
-    monkeypatch.setattr(rejection, "excess", by_index)
-    differing = 0
+    monkeypatch.setattr(rejection, "excess", faults.by_index)
+    found = []
     for seed in range(4):
         p, q = model(seed, 3, True), model(seed + 100, 3, True)
-        law: Law = defaultdict(Fraction)
-        for draft, probability in drafts(q, 1, False):
-            for text, share in rejected(p, q, draft).items():
-                law[text] += probability * share
-        differing += completed(law, p, 2) != completed({(): Fraction(1)}, p, 2)
-    assert differing
+        target = completed({(): Fraction(1)}, p, 2)
+        found.append(variation(total_law(rejected, p, q, 1, False), target))
+    assert max(found) > Fraction(1, 20)
 
 
-class WideTarget(FakeTarget):
-    """Few tokens and a history of two, so that texts repeat often enough to be counted."""
-
-    def next_logits(self, history: list[int]) -> Floats:  # type: ignore[override]
-        return super().next_logits(tuple(history[-2:]))
+UNFILTERED = SamplingParameters(temperature=1.0)
+SAMPLES, BOUND = 4000, 6.0
+"""Texts a case (``python -m tests.perf.exactness`` counts 100,000), and standard deviations."""
 
 
-class RoughDrafter(FakeDrafter):
-    """A drafter whose whole distribution is a blurred copy of the target's."""
-
-    def step(self, tokens, hidden, positions, slots):  # type: ignore[no-untyped-def]
-        logits, following = super().step(tokens, hidden, positions, slots)
-        for i, slot in enumerate(slots):
-            text = [*self.target.tokens(int(slot)), *self._drafted[int(slot)]]
-            logits[i] = 0.6 * self.target.next_logits(text) + logits[i]
-        return logits, following
-
-
-def texts(rule: Rule | None, n: int, sampling: SamplingParameters, depth: int) -> Counter[Text]:
-    target = WideTarget(n_vocab=6, n_ctx=64, seed=5)
-    drafting = NoDrafting("plain") if rule is None else MtpDrafting(RoughDrafter(target))
-    engine = Engine(target, drafting, FixedDepth(depth))
-    bias = LogitBias({0: 1.0, 3: -100}, 6)
-    counts: Counter[Text] = Counter()
-    for _ in range(n):
-        request = Request(
-            [1, 2], sampling, 3, accept=rule or "auto", processors=(bias,), depth=FixedDepth(depth)
-        )
-        counts[tuple(e.token for e in engine.generate(request) if isinstance(e, Token))] += 1
-    return counts
-
-
-def law_of_target(sampling: SamplingParameters) -> dict[Text, float]:
-    """The target's own law of three tokens, computed from the processed rows."""
-    from gemmtp.engine.sampling import Shaper
-
-    target, shape = WideTarget(n_vocab=6, seed=5), Shaper(sampling)
-    law = {(): 1.0}
-    for _ in range(3):
-        longer = {}
-        for text, probability in law.items():
-            logits = target.next_logits([1, 2, *text]).copy()
-            LogitBias({0: 1.0, 3: -100}, 6).apply(logits, [])
-            here = shape(logits)
-            for token, share in zip(here.ids, here.p, strict=True):
-                longer[(*text, int(token))] = probability * float(share)
-        law = longer
-    return law
-
-
-@pytest.mark.parametrize("rule", [None, "reject", "block"])
 @pytest.mark.parametrize(
-    "sampling",
+    ("rule", "source", "sampling", "processing"),
     [
-        SamplingParameters(temperature=1.0),
-        SamplingParameters(temperature=0.8, top_k=4, top_p=0.9, min_p=0.05),
+        (None, MtpDrafting, FILTERED, processors()),
+        ("compare", Mixed, FILTERED, processors()),
+        ("reject", Mixed, FILTERED, processors()),
+        ("block", Mixed, FILTERED, processors()),
+        ("block", MtpDrafting, UNFILTERED, ()),
     ],
 )
 def test_the_engine_emits_the_targets_distribution(
-    rule: Rule | None, sampling: SamplingParameters
+    rule: Rule | None,
+    source: Source,
+    sampling: SamplingParameters,
+    processing: tuple[Processor, ...],
 ) -> None:
-    n = 4000
-    law = law_of_target(sampling)
-    counts = texts(rule, n, sampling, depth=2)
-    assert set(counts) <= set(law)
-    # Rare texts are counted together, as chi-square needs expected counts of some size.
-    cells: dict[Text, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for text, share in law.items():
-        cell = cells[text if n * share >= 8 else ()]
-        cell[0] += counts[text]
-        cell[1] += n * share
-    statistic = sum((seen - expected) ** 2 / expected for seen, expected in cells.values())
-    free = len(cells) - 1
-    # Chi-square with k degrees of freedom has mean k and variance 2k: six deviations.
-    assert statistic < free + 6 * np.sqrt(2 * free)
+    counts = counted(SAMPLES, rule, sampling, source=source, processing=processing)
+    assert deviations(counts, law_of_target(sampling, processing)) < BOUND
+
+
+@pytest.mark.parametrize(
+    ("fault", "samples"), zip(faults.PLANTED, (1000, 1000, SAMPLES), strict=True)
+)
+def test_planted_faults_would_be_noticed(
+    fault: str, samples: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule, plant = faults.PLANTED[fault]
+    source = plant(monkeypatch)
+    counts = counted(samples, rule, FILTERED, source=source, processing=processors())
+    assert deviations(counts, law_of_target(FILTERED, processors())) > BOUND
 
 
 def test_drawn_drafts_are_kept_more_often_than_compared_ones() -> None:
