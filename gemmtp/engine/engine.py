@@ -197,7 +197,7 @@ class Engine:
                 run.statistics.generated = length - len(run.request.prompt)
         if run is None:
             return None
-        if self.drafting.reason is None:
+        if self.drafting.no_drafter is None:
             run.statistics.choice = run.depth.explain()
         return run.statistics
 
@@ -265,7 +265,7 @@ class Engine:
     def _depths(self, runs: Sequence[Run]) -> list[int]:
         """How deep each run may draft; runs that share a chooser are planned together."""
         depths = {run.slot.index: 0 for run in runs}
-        if self.drafting.reason is None:
+        if self.drafting.no_drafter is None:
             context = self._context()
             for chooser in choosers(runs):
                 slots = [run.slot.index for run in runs if run.depth is chooser]
