@@ -75,7 +75,7 @@ def _send(number: int) -> None:
     """Let a signal come again, in the main thread, also while that waits for something."""
     main = threading.main_thread().ident
     if sys.platform == "win32" or main is None:
-        _thread.interrupt_main(number)
+        _thread.interrupt_main(signal.Signals(number))
     else:
         signal.pthread_kill(main, number)
 
