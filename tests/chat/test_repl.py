@@ -2,111 +2,19 @@
 
 from __future__ import annotations
 
-import io
+import re
 import signal
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image as PillowImage
 
-from gemmtp.chat.dialogue import Dialogue
 from gemmtp.chat.reader import Cancelled
 from gemmtp.chat.repl import Repl
-from gemmtp.chat.screen import Screen
-from gemmtp.chat.sessions import Origin, Session, load
-from gemmtp.chat.staging import Staging
-from gemmtp.engine.depth import FixedDepth
-from gemmtp.engine.media import Media, stand_ins
-from gemmtp.errors import UsageError
-from gemmtp.prompt.attachments import Frame
-from gemmtp.prompt.conversation import Message
-from tests.chat.echo import EchoVoice, answer_to, echo_voice
+from gemmtp.chat.sessions import Session, load
+from tests.chat.conftest import Talk
+from tests.chat.echo import answer_to, echo_voice
 
 CTRL_C = Cancelled("")
-
-
-@dataclass
-class Script:
-    """A reader of inputs written down before; then the user leaves."""
-
-    inputs: list[str | BaseException]
-    answers: list[str] = field(default_factory=list)
-    defaults: list[str] = field(default_factory=list)
-    questions: list[str] = field(default_factory=list)
-
-    def read(self, default: str = "") -> str:
-        self.defaults.append(default)
-        if not self.inputs:
-            raise EOFError
-        text = self.inputs.pop(0)
-        if isinstance(text, BaseException):
-            raise text
-        return text
-
-    def choose(self, question: str, choices: Mapping[str, str]) -> str:
-        self.questions.append(question)
-        return self.answers.pop(0)
-
-
-@dataclass
-class Chat:
-    """A finished chat: what stdout and stderr got, and what is left."""
-
-    out: str
-    err: str
-    repl: Repl
-    script: Script
-
-    @property
-    def messages(self) -> list[str]:
-        return [message.text for message in self.repl.dialogue.messages]
-
-
-Talk = Callable[..., Chat]
-
-
-def depth_of(word: str) -> FixedDepth:
-    if not word.isdecimal() and word != "auto":
-        raise UsageError(f"{word!r} is no draft depth.")
-    return FixedDepth(3 if word == "auto" else int(word))
-
-
-@pytest.fixture
-def talk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Talk:
-    """A chat of these inputs with a model that repeats what it hears."""
-    monkeypatch.setenv("GEMMTP_HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TERM", "xterm")
-
-    def talk(
-        *inputs: str | BaseException,
-        answers: tuple[str, ...] = (),
-        voice: EchoVoice | None = None,
-        session: Session | None = None,
-        frame: Frame | None = None,
-        coloured: bool = False,
-        resume: bool = False,
-        prepare: Callable[[Repl], None] = lambda repl: None,
-    ) -> Chat:
-        out, err = io.StringIO(), io.StringIO()
-        script = Script(list(inputs), list(answers))
-        dialogue = Dialogue(voice or echo_voice())
-        session = session or Session.create(Origin("echo"))
-        screen = Screen(out, err, coloured, moving=False)
-        staging = Staging(frame, UsageError("echo has no projector.", "Take another set."))
-        repl = Repl(dialogue, session, screen, script, staging, depth_of=depth_of)
-        dialogue.overflow = repl.decide
-        prepare(repl)
-        if resume:
-            repl.resume()
-        repl.run()
-        repl.session.close()
-        return Chat(out.getvalue(), err.getvalue(), repl, script)
-
-    return talk
 
 
 def test_stdout_carries_the_answers_alone(talk: Talk) -> None:
@@ -138,8 +46,6 @@ def test_thoughts_go_to_stderr_or_nowhere(talk: Talk) -> None:
 
 
 def test_colours_change_no_character(talk: Talk) -> None:
-    import re
-
     plain, coloured = (talk("code please", coloured=c).out for c in (False, True))
     assert "\x1b[" not in plain
     assert "\x1b[35mdef" in coloured
@@ -325,81 +231,17 @@ def test_a_full_context_asks(talk: Talk) -> None:
     assert "were summarised, beginning with “words" in summary.err
 
 
-def picture(path: Path, size: tuple[int, int] = (96, 48)) -> Path:
-    PillowImage.new("RGB", size, (255, 0, 0)).save(path)
-    return path
-
-
-def see(tokens: object, messages: list[Message]) -> tuple[list[int], tuple[Media, ...]]:
-    """One row for each image, before the last token of the prompt."""
-    ids = [int(token) for token in tokens]  # type: ignore[attr-defined]
-    places = [i for i, token in enumerate(ids) if token == 266]
-    media = []
-    for place in places:
-        ids[place : place + 1] = stand_ins(b"red", 1)
-        media.append(Media(place, 1, lambda: np.zeros((1, 4), np.float32), False))
-    return ids, tuple(media)
-
-
-def eyes(repl: Repl) -> None:
-    repl.dialogue.see = see  # type: ignore[assignment]
-
-
-def test_images_wait_for_the_next_message(talk: Talk, tmp_path: Path) -> None:
-    picture(tmp_path / "red cat.png")
-    chat = talk("/image red\\ cat.png", "what is it", "and now", frame=Frame(70), prepare=eyes)
-    assert "[image 1: red cat.png 96x48, " in chat.err
-    assert len(chat.repl.dialogue.messages[0].media) == 1
-    assert not chat.repl.dialogue.messages[2].media
-    assert chat.messages[::2] == ["what is it", "and now"]
-    replay = load(chat.repl.session.name)
-    assert len(replay.messages[0].media) == 1
-    again = talk("more", session=Session.open(chat.repl.session.name), resume=True, prepare=eyes)
-    assert again.messages[::2] == ["what is it", "and now", "more"]
-    for gone in ("/image off", "/image -", "/clear"):
-        chat = talk("/image 'red cat.png'", gone, "words", frame=Frame(70), prepare=eyes)
-        assert not chat.repl.dialogue.messages[0].media
-
-
-def test_a_dropped_image_is_offered(talk: Talk, tmp_path: Path) -> None:
-    path = picture(tmp_path / "red cat.png")
-    dropped = str(path).replace(" ", "\\ ")
-    yes = talk(f"what is {dropped} here", answers=("y",), frame=Frame(70), prepare=eyes)
-    assert yes.script.questions == ["Attach red cat.png?"]
-    assert yes.messages[0].split() == ["what", "is", "here"]
-    assert len(yes.repl.dialogue.messages[0].media) == 1
-    no = talk(f"what is {dropped} here", answers=("n",), frame=Frame(70), prepare=eyes)
-    assert no.messages[0] == f"what is {dropped} here"
-    alone = talk(f"'{path}'", "what is it", answers=("y",), frame=Frame(70), prepare=eyes)
-    assert alone.messages[0] == "what is it"
-    assert len(alone.repl.dialogue.messages[0].media) == 1
-    url = talk(f"{path.as_uri()} what", answers=("y",), frame=Frame(70), prepare=eyes)
-    assert url.messages[0] == "what"
-    assert talk("what is nowhere.png", frame=Frame(70)).script.questions == []
-
-
-def test_a_set_without_eyes_says_what_it_lacks(talk: Talk, tmp_path: Path) -> None:
-    picture(tmp_path / "cat.png")
-    chat = talk("/image cat.png", "hello cat.png")
-    assert chat.err.count("gemmtp: echo has no projector.\nhint: Take another set.") == 2
-    assert chat.messages[0] == "hello cat.png"
-
-
-def test_files_are_sent_with_the_message(talk: Talk, tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("some notes\n")
-    for line in (("/file notes.txt", "what is it"), ("what is it @notes.txt",)):
-        chat = talk(*line)
-        assert "[file: notes.txt, 11 characters]" in chat.err
-        assert chat.messages[0].startswith("notes.txt\n```\nsome notes\n```\n\nwhat is it")
-    assert talk("/file notes.txt", "/file -", "hello").messages[0] == "hello"
-
-
-def test_an_attachment_waits_on_when_the_message_was_refused(talk: Talk, tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("short\n")
-    voice = echo_voice(n_ctx=200)
-    chat = talk("/file notes.txt", "words " * 60, "hello", answers=("s",), voice=voice)
-    assert chat.messages[0].startswith("notes.txt")
-    assert chat.messages[0].endswith("hello")
+def test_a_message_is_written_in_an_editor(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", 'sh -c \'echo "$(cat "$1") by an editor" > "$1"\' sh')
+    chat = talk("/editor written", "said")
+    assert chat.script.defaults[1] == "written by an editor"
+    monkeypatch.setenv("EDITOR", "sh -c 'exit 3'")
+    assert "The editor sh failed with exit code 3" in talk("/editor").err
+    monkeypatch.setenv("EDITOR", "/nowhere/vi")
+    assert "The editor /nowhere/vi does not start" in talk("/editor").err
+    monkeypatch.setenv("EDITOR", 'sh -c \'printf "\\377" > "$1"\' sh')
+    assert "The editor saved text that is not UTF-8" in talk("/editor").err
 
 
 def test_the_line_below_the_prompt(talk: Talk) -> None:
