@@ -17,29 +17,34 @@ def reading_ahead(dialogue: Dialogue) -> Iterator[None]:
     The dialogue must be left alone meanwhile. Leaving waits for the chunk at hand, half a second at
     most on machines that can do with that. What fails is left for the next turn to say.
     """
-    over = threading.Event()
+    over, ended = threading.Event(), threading.Event()
 
     def work() -> None:
-        with suppress(GemmtpError), closing(dialogue.settle()) as reading:
-            for _ in reading:
-                if over.is_set():
-                    return
+        try:
+            with suppress(GemmtpError), closing(dialogue.settle()) as reading:
+                for _ in reading:
+                    if over.is_set():
+                        return
+        finally:
+            ended.set()
 
-    thread = threading.Thread(target=work, name="reading ahead", daemon=True)
-    thread.start()
+    threading.Thread(target=work, name="reading ahead", daemon=True).start()
     try:
         yield
     finally:
         over.set()
-        _join(thread)
+        _await(ended)
 
 
-def _join(thread: threading.Thread) -> None:
-    """Wait for ``thread`` even when Ctrl-C comes meanwhile, and pass that on afterwards."""
+def _await(ended: threading.Event) -> None:
+    """Wait for the thread even when Ctrl-C comes meanwhile, and pass that on afterwards.
+
+    Not with Thread.join(): Python 3.11 takes a thread for ended when a signal interrupts that.
+    """
     interrupted: KeyboardInterrupt | None = None
-    while thread.is_alive():
+    while not ended.is_set():
         try:
-            thread.join()
+            ended.wait()
         except KeyboardInterrupt as interrupt:
             interrupted = interrupt
     if interrupted is not None:
