@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +14,6 @@ from tests.support.parts import write_parts
 from tests.support.tiny_pair import write_drafter
 
 GREEDY = ("--raw", "--temperature", "0", "--threads", "1", "--ctx", "256", "--max-tokens", "8")
-SETS_LISTED_SECONDS = 0.3
 
 
 @pytest.fixture
@@ -184,7 +180,7 @@ def test_the_catalogue_is_listed(cli: Cli, home: Path) -> None:
     assert "size unknown" in cli("list", "--available").out
 
 
-def test_a_hundred_sets_are_listed_in_no_time(home: Path, store: Store) -> None:
+def test_a_hundred_sets_are_listed_from_their_manifests_alone(cli: Cli, store: Store) -> None:
     pairing = {"matches": True, "reason": None, "checks": [{"name": "x" * 40}] * 20}
     (store.root / "blobs").mkdir(parents=True)
     for index in range(100):
@@ -195,13 +191,7 @@ def test_a_hundred_sets_are_listed_in_no_time(home: Path, store: Store) -> None:
             layers[role] = Layer(1, sha256)
         manifest = Manifest(f"set:{index}", layers, pairing=pairing)  # type: ignore[arg-type]
         write_manifest(store.root / f"manifests/set/{index}.json", manifest)
-    begin = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "gemmtp", "list"], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.count("target + drafter + projector") == 100
-    # Twice the bound: the machine that runs the tests may be busy.
-    assert time.monotonic() - begin < 2 * SETS_LISTED_SECONDS
+    assert cli("list").out.count("target + drafter + projector") == 100
 
 
 def test_a_target_in_parts_is_joined(
