@@ -67,8 +67,8 @@ class Blocks:
 
     def of(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """float64[k]: the variates of ``ids`` in these blocks."""
-        numbers = ids // BLOCK
-        own = _exponentials(_mixed(self._bits, ids.astype(np.uint64)))
+        numbers = ids >> _BLOCK_BITS.astype(np.int64)
+        own = _exponentials(_mixed(self._bits, ids.view(np.uint64)))
         own[self.winners[numbers] == ids] = 0.0
         variates: NDArray[np.float64] = self.first[numbers] + own
         return variates

@@ -40,7 +40,8 @@ class Wide:
     def weights(self, logits: Floats, best: np.float32) -> Floats:
         """float32[n_vocab]: ``exp((logits - best) / temperature)``."""
         weights: Floats = np.subtract(logits, best)
-        np.multiply(weights, self._factor, out=weights)
+        if self._factor != 1:
+            np.multiply(weights, self._factor, out=weights)
         np.exp(weights, out=weights)
         return weights
 
@@ -144,13 +145,12 @@ class _Leader:
 
     def take(self, ids: NDArray[np.int64], variates: NDArray[np.float64]) -> None:
         """Let ``ids`` with these variates take part; weights of 0 never arrive."""
-        weights = self._weights[ids].astype(np.float64)
-        racing = weights > 0
-        if racing.any():
-            arrivals = variates[racing] / weights[racing]
+        if len(ids):
+            with np.errstate(divide="ignore"):
+                arrivals = variates / self._weights[ids]
             first = int(arrivals.argmin())
             if arrivals[first] < self.arrival:
-                self.token, self.arrival = int(ids[racing][first]), float(arrivals[first])
+                self.token, self.arrival = int(ids[first]), float(arrivals[first])
 
 
 def _likelier(weights: Floats, token: int) -> NDArray[np.bool_]:
