@@ -17,6 +17,7 @@ from gemmtp.cli import structured
 from gemmtp.cli.decoding import decode
 from gemmtp.cli.fitting import fitted, opened
 from gemmtp.cli.images import Images, blind, opened_eyes, shape_of_projector
+from gemmtp.cli.kept_kv import kept_kv
 from gemmtp.cli.learned import learned
 from gemmtp.cli.output import output_of, start_line
 from gemmtp.cli.progress import loading
@@ -161,6 +162,7 @@ def answer(options: Options) -> None:
         loading(files.name) as progress,
         opened(plan, depth, progress, lookup=lookup) as (pair, plan),
         learned(depth, plan.files, plan.context, plan.load),
+        kept_kv(session, pair, plan.files, plan.context, save=options.session.save_kv),
         opened_eyes(projector, pair, plan) as eyes,
     ):
         progress.close()
