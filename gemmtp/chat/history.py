@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import AsyncGenerator, Iterable
 from pathlib import Path
@@ -72,7 +73,8 @@ class SharedHistory(History):
             # Appended in one piece, so that chats that write at once do not mix their lines.
             file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
-                os.fchmod(file, 0o600)
+                if sys.platform != "win32":
+                    os.fchmod(file, 0o600)
                 os.write(file, entry)
             finally:
                 os.close(file)
