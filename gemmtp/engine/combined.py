@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gemmtp.engine.costs import CostsByContext
+from gemmtp.engine.costs import Costs, CostsByContext
 from gemmtp.engine.depth import Round
 from gemmtp.engine.drafting import Draft, DraftSource, Want
 from gemmtp.engine.lookup import LookupText, Match, MatchAcceptance
@@ -169,13 +169,15 @@ class CombinedDrafting:
         if pace.since >= pace.probe_after:
             pace.since, pace.probe_after = 0, min(2 * pace.probe_after, LAST_PROBE)
             return [0] * slots
-        context = sum(want.position for want in wants)
-        return [self._length(want, pace, slots, context) for want in wants]
+        costs = self._costs.at(sum(want.position for want in wants))
+        if costs.empty:
+            return [0] * slots
+        return [self._length(want, pace, slots, costs) for want in wants]
 
     def _pace(self, slots: int, copying: bool) -> _Pace:
         return self._paces.setdefault((slots, copying), _Pace())
 
-    def _length(self, want: Want, pace: _Pace, slots: int, context: int) -> int:
+    def _length(self, want: Want, pace: _Pace, slots: int, costs: Costs) -> int:
         """The length with the most tokens a second, 0 where the other source makes more.
 
         Beside others, the slot's neighbours are taken to go on without lookup.
@@ -183,7 +185,7 @@ class CombinedDrafting:
         proposed = self._proposed.get(want.slot)
         if proposed is None:
             return 0
-        costs, beside = self._costs.at(context), (slots - 1) / slots
+        beside = (slots - 1) / slots
         expected = self._kept.tokens(proposed.match.length, len(proposed.tokens))
         best, best_rate = 0, pace.tokens / pace.seconds
         for length in LENGTHS:

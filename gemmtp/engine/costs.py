@@ -69,6 +69,11 @@ class Costs:
         if steps:
             self._draft.setdefault(slots, _Cost()).add(draft / steps, self._now)
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has been measured."""
+        return not self._verify
+
     def knows(self, rows: int) -> bool:
         """Whether a pass over ``rows`` has been measured."""
         cost = self._verify.get(bucket_of(rows))

@@ -179,6 +179,20 @@ def test_it_is_never_much_slower_on_misleading_texts(a_row: float, mtp: float) -
     assert rate > 0.96 * (1 + mtp) / (1.3 + 3 * a_row)
 
 
+def test_a_short_text_after_a_long_one_is_measured_anew() -> None:
+    source = CombinedDrafting(NoDrafting("none"))
+    source.begin(0)
+    text = [1, 2, 3] * 20
+    for context in (50_000, 50_000, 50_000, 50_000, 50_000):
+        source.draft([want(text)])
+        source.observe(Round(1, 1, 0, 0.0, 1.0, context))
+        text.append(text[-3])
+    assert source.draft([want(text)])[0].tokens == []
+    source.observe(Round(1, 1, 0, 0.0, 1.0, len(text)))
+    text.append(text[-3])
+    assert source.draft([want(text)])[0].source == "lookup"
+
+
 def test_the_drafter_is_tried_again_while_a_text_is_copied() -> None:
     prompt = random_text(3000, 4)
     machine = Machine(prompt, prompt, mtp=2.0, a_row=0.05)
