@@ -103,7 +103,11 @@ class Repl:
             raise
         text = self._with_files(text)
         if editing:
-            self.telling.tell(self.edit(text))
+            try:
+                self.telling.tell(self.edit(text))
+            except GemmtpError:
+                self._editing = bool(self.prefill)
+                raise
         elif text or self.staging.files:
             self.telling.tell(self.ask(text))
 

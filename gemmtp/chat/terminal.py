@@ -47,8 +47,13 @@ class Answering:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Terminal and Ctrl-C as they were, to ask something in between."""
+        """Terminal and Ctrl-C as they were, to ask something in between.
+
+        Keys that were pressed before are no answer to it.
+        """
         self._restore()
+        if sys.platform != "win32" and self._modes is not None:
+            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
         ours = signal.signal(signal.SIGINT, self._handlers[signal.SIGINT])
         try:
             yield

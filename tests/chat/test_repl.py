@@ -100,6 +100,13 @@ def test_undo_regen_edit_and_clear(talk: Talk) -> None:
         assert chat.messages == []
 
 
+def test_an_edit_that_does_not_fit_is_edited_on(talk: Talk) -> None:
+    chat = talk("one", "/edit", "words " * 90, "two", voice=echo_voice(n_ctx=400))
+    assert "The conversation would take " in chat.err
+    assert chat.script.defaults[3] == " ".join(["words"] * 90)
+    assert chat.messages == ["two", answer_to("two")]
+
+
 def test_what_was_said_is_kept_as_it_stands(talk: Talk) -> None:
     chat = talk("one", "two", "/undo", "three", "/edit four", "/regen", "/system Be brief.", "five")
     replay = load(chat.repl.session.name)
