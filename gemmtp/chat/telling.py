@@ -35,6 +35,7 @@ class Telling:
         self.used = 0
         """Tokens of the context that the conversation takes, for the line below the prompt."""
         self._answering: Answering | None = None
+        self._dropped_some = False
 
     def tell(self, pieces: Pieces) -> None:
         """An answer, until it ends or Ctrl-C ends it; what was said is kept in any case."""
@@ -75,6 +76,7 @@ class Telling:
                     self.session.record_call(call.text)
                 self.screen.words(channel, text)
             case Dropped():
+                self._dropped_some = True
                 self.session.record_drop(piece.turns, piece.summary)
                 self.screen.note(_dropped(piece))
             case TurnEnd():
@@ -84,6 +86,10 @@ class Telling:
         self.session.record_end(end.reason, end.statistics)
         counts = end.statistics
         self.used = counts.cached + counts.evaluated + counts.generated
+        if self._dropped_some:
+            # The counts are those of several requests then.
+            self.used, self._dropped_some = self.dialogue.usage().used, False
+        self.used = min(self.used, self.dialogue.n_ctx)
         temperature = self.dialogue.sampling.temperature
         off = self.dialogue.pair.engine.drafting.reason
         self.tally.turns.append(Turn(end.statistics, temperature, off, end.cached_because))

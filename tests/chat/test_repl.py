@@ -234,6 +234,7 @@ def test_a_full_context_asks(talk: Talk) -> None:
     drop = talk(text, text, text, answers=("d",) * 3, voice=echo_voice(n_ctx=300))
     assert drop.out == f"{answer_to(text)}\n" * 3
     assert "the oldest 2 turns were dropped from the context, beginning with “words" in drop.err
+    assert 0 < drop.repl.status("echo").used < 250
     summary = talk(*[text] * 6, answers=("m",) * 6, voice=echo_voice(n_ctx=900))
     assert "were summarised, beginning with “words" in summary.err
 
