@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -160,3 +162,11 @@ def test_the_status_line_says_what_matters_first() -> None:
     assert status.line(20) == "15%"
     off = Status("demo", "no drafter in this set", "", None, 0, 4096)
     assert off.line(80) == "demo · drafting off: no drafter in this set · context 0 of 4,096 (0%)"
+
+
+def test_one_answer_does_without_the_line_editor() -> None:
+    code = (
+        "import sys, gemmtp.cli.oneshot; print({'prompt_toolkit', 'pygments'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
