@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gemmtp.engine.costs import Costs, CostsByContext
+from gemmtp.engine.costs import OUTLIER, Costs, CostsByContext
 from gemmtp.engine.depth import Round
 from gemmtp.engine.drafting import Draft, DraftSource, Want
 from gemmtp.engine.lookup import LookupText, Match, MatchAcceptance
@@ -48,16 +48,24 @@ class _Pace:
     seconds: float = 0.0
     since: int = 0
     probe_after: int = FIRST_PROBE
+    warm: bool = False
 
     def add(self, round: Round, tokens: int) -> None:
+        self.since = 0
+        if not self.warm:
+            # The first pass of a kind may build graphs and touch weights for the first time.
+            self.warm = True
+            return
         self.rounds += 1
         share = max(SHARE, 1 / self.rounds)
         self.tokens += share * (tokens - self.tokens)
         self.rows += share * (round.rows - self.rows)
         self.draft += share * (round.draft_seconds - self.draft)
         seconds = round.draft_seconds + round.verify_seconds
+        if self.rounds > KNOWN:
+            # As the costs that it is compared with, it does not believe that a stall is the rule.
+            seconds = min(seconds, OUTLIER * self.seconds)
         self.seconds += share * (seconds - self.seconds)
-        self.since = 0
 
 
 @dataclass(slots=True)
