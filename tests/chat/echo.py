@@ -65,7 +65,7 @@ class EchoTarget(FakeTarget):
         return logits
 
 
-@functools.lru_cache(1 << 16)
+@functools.lru_cache(1 << 10)
 def _next(history: tuple[int, ...]) -> int:
     turn = max(i for i, token in enumerate(history) if token == _TURN)
     said = list(history[turn + 1 + len(_MODEL) :])
