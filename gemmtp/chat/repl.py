@@ -287,7 +287,7 @@ class Repl:
             last.depth if last else None,
             self.telling.used,
             engine.target.n_ctx,
-            last.rate if last else "",
+            last.rate if last and last.statistics.rounds else "",
             self.staging.labels(),
         )
 
