@@ -26,12 +26,16 @@ from numpy.typing import NDArray
 
 from gemmtp.llama.library import mtmd
 from gemmtp.llama.model import Model
+from gemmtp.llama.projector import Projector
+from gemmtp.prompt.attachments import read_picture
+from gemmtp.prompt.media import CheckedProjector
+from gemmtp_models.header import read_header
 from gemmtp_models.memory_projector import IMAGE_BUDGETS
 from gemmtp_quantize.image_parity import (
     Floats,
     ImageFile,
     Reference,
-    compare_images,
+    compare_rows,
     opened,
 )
 from gemmtp_quantize.pipeline import build_folder
@@ -103,10 +107,9 @@ def without_gelu(source: Path, target: Path) -> None:
     target.write_bytes(data.replace(key, b"clip.xxx_xxxx"))
 
 
-def own_way(image: ImageFile, way: Mtmd, reference: Reference, tokens: int) -> str:
+def own_way(image: ImageFile, way: Mtmd, expected: Floats) -> str:
     """The worst cosine of a row, or the number of rows where it is another one."""
-    picture = np.asarray(opened(image).convert("RGB"))
-    rows, expected = way.rows(picture), reference.rows(image, tokens)[1]
+    rows = way.rows(np.asarray(opened(image).convert("RGB")))
     if rows.shape != expected.shape:
         return f"{len(rows)} rows"
     cosine = np.sum(rows * expected, axis=1) / (
@@ -143,27 +146,33 @@ def main() -> None:
 
 def table(target_dir: Path, set_dir: Path, tokens: int, bare: bool) -> None:
     """Print one line an image."""
-    files, projector, target = list(images()), set_dir / "projector.gguf", set_dir / "target.gguf"
-    ours = compare_images(target_dir, target, projector, files, tokens=tokens, threads=1)
-    reference = Reference.open(target_dir)
-    kinds = ", ".join(sorted({t.tensor_type.name for t in gguf.GGUFReader(projector).tensors}))
-    print(f"{tokens} tokens at most, projector in {kinds}")
+    projector_file, worst = set_dir / "projector.gguf", 1.0
+    kinds = sorted({t.tensor_type.name for t in gguf.GGUFReader(projector_file).tensors})
+    print(f"{tokens} tokens at most, projector in {', '.join(kinds)}")
     print(f"{'image':24}{'pixels':>11}{'rows':>6}{'ours':>11}{'error':>10}{'own way':>12}")
-    with Model.open(target) as model, tempfile.TemporaryDirectory() as folder:
+    reference = Reference.open(target_dir)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Model.open(set_dir / "target.gguf") as model,
+        Projector.open(read_header(projector_file), model, threads=1) as projector,
+    ):
+        frame = CheckedProjector.read(projector_file, model.n_embd, tokens).frame
         if bare:
-            without_gelu(projector, Path(folder) / "projector.gguf")
-            projector = Path(folder) / "projector.gguf"
-        way = Mtmd(projector, model, tokens)
-        for file, found in zip(files, ours, strict=True):
+            without_gelu(projector_file, Path(folder) / "projector.gguf")
+            projector_file = Path(folder) / "projector.gguf"
+        way = Mtmd(projector_file, model, tokens)
+        for image in images():
+            pixels, expected = reference.rows(image, tokens)
+            picture = read_picture(image.data, image.name, frame)
+            found = compare_rows(picture, projector.encode(picture), pixels, expected)
+            worst = min(worst, found.cosine)
             size = f"{found.size[0]}x{found.size[1]}"
-            theirs = own_way(file, way, reference, tokens)
             print(
-                f"{file.name:24}{size:>11}{found.tokens:6}{found.cosine:11.7f}{found.error:10.1e}"
-                f"{theirs:>12}",
+                f"{image.name:24}{size:>11}{found.tokens:6}{found.cosine:11.7f}{found.error:10.1e}"
+                f"{own_way(image, way, expected):>12}",
                 flush=True,
             )
         way.close()
-    worst = min(found.cosine for found in ours)
     print(f"worst {worst:.7f}, {'at least' if worst >= NEAR else 'BELOW'} {NEAR}")
 
 
