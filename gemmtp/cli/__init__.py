@@ -1,6 +1,11 @@
 """The command line. ``--version`` answers before anything heavy is imported."""
 
+import os
 import sys
+from contextlib import suppress
+
+SIGNALLED = 128
+"""Exit codes above it are a signal's number and this."""
 
 
 def main() -> None:
@@ -13,7 +18,15 @@ def main() -> None:
     try:
         from gemmtp.cli.app import run
 
-        sys.exit(run())
+        code = run()
+        if code > SIGNALLED:
+            # Everything is saved; threads that still import or compute are not waited for.
+            # A terminal that hung up takes no more.
+            with suppress(OSError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+        sys.exit(code)
     except KeyboardInterrupt:
         # Before a command began, while Python was importing.
         sys.stderr.write("gemmtp: Interrupted.\n")

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from gemmtp.cli import SIGNALLED
 from gemmtp.errors import GemmtpError, InterruptedByUser
 from gemmtp.settings import debug
 
@@ -115,9 +116,11 @@ def run() -> int:
         try:
             app()
         except SystemExit as exit:
-            # Flush here: at the interpreter's end a closed pipe would print a warning.
-            sys.stdout.flush()
-            return exit.code if isinstance(exit.code, int) else 0
+            code = exit.code if isinstance(exit.code, int) else 0
+            if code <= SIGNALLED:
+                # Flush here: at the interpreter's end a closed pipe would print a warning.
+                sys.stdout.flush()
+            return code
     except (_ClosedPipe, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

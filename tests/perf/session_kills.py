@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,7 +57,9 @@ class Report:
 
 
 class OneShot:
-    """``gemmtp run demo --session NAME QUESTION``, its output in a pipe."""
+    """``gemmtp run demo --session NAME QUESTION``, its output in a pipe; thoughts go elsewhere."""
+
+    channels = ("answer",)
 
     def __init__(self, name: str, question: str) -> None:
         self._process = subprocess.Popen(
@@ -82,7 +85,9 @@ class OneShot:
 
 
 class Chat:
-    """The same at the prompt of a chat, in a terminal that can do nothing."""
+    """The same at the prompt of a chat, in a terminal that can do nothing and shows thoughts."""
+
+    channels = ("answer", "thought")
 
     def __init__(self, name: str, question: str) -> None:
         self._question = question
@@ -148,7 +153,14 @@ def victim(kind: type[OneShot | Chat], name: str, question: str, moment: float, 
     return process
 
 
-def check(name: str, before: list[Message], question: str, printed: str, report: Report) -> None:
+def check(
+    name: str,
+    before: list[Message],
+    question: str,
+    printed: str,
+    channels: Sequence[str],
+    report: Report,
+) -> None:
     """Hold what is left of a session against what was there and what was printed."""
     now, complete = _left(name)
     if now[: len(before)] != before:
@@ -161,13 +173,24 @@ def check(name: str, before: list[Message], question: str, printed: str, report:
         if new[0] != Message.of("user", question):
             report.problems.append(f"{name}: the question became {new[0].text!r}")
     report.moments[moment] += 1
-    recorded = new[1].text if len(new) > 1 else ""
-    if printed == recorded:
+    pieces = _pieces(name, channels) if new else []
+    # A terminal breaks the line between a thought and the answer.
+    if "".join(printed.split()) == "".join("".join(pieces).split()):
         return
     report.unprinted += 1
-    pieces = [r["text"] for r in log.read(shelf.path_of(name)) if r.get("type") == "words"]
-    if not pieces or printed != recorded.removesuffix(pieces[-1]):
-        report.problems.append(f"{name}: {recorded!r} recorded, {printed!r} printed")
+    if "".join(printed.split()) != "".join("".join(pieces[:-1]).split()):
+        report.problems.append(f"{name}: {''.join(pieces)!r} recorded, {printed!r} printed")
+
+
+def _pieces(name: str, channels: Sequence[str]) -> list[str]:
+    """The words that were recorded since the last question."""
+    pieces: list[str] = []
+    for record in log.read(shelf.path_of(name)):
+        if record["type"] == "message":
+            pieces = []
+        elif record["type"] == "words" and record["channel"] in channels:
+            pieces.append(record["text"])
+    return pieces
 
 
 def measure(
@@ -185,7 +208,7 @@ def measure(
             before, _ = _left(name)
             process = victim(kind, name, question, moments.random(), pace)
             printed, code = process.end(number)
-            check(name, before, question, printed, report)
+            check(name, before, question, printed, kind.channels, report)
             if code not in (0, -number, 128 + number):
                 report.problems.append(f"{name}: exit code {code}, {printed!r}")
         for i in range(-(-kills // TURNS)):
