@@ -16,13 +16,13 @@ from gemmtp_quantize.pipeline import build_folder
 from gemmtp_quantize.plan import plan_set
 from gemmtp_quantize.recipe import load_recipe
 
-VERSION = 1
+VERSION = 2
 NAME = f"demo:{VERSION}"
 DRAFT_DEPTH = 3
 
 
 def build(out: Path, folder: Path, threads: int = 2) -> Manifest:
-    """Quantise both checkpoints into `folder` as `target.gguf` and `drafter.gguf`."""
+    """Quantise the checkpoints into `folder`: target, drafter and projector (F16)."""
     plan = plan_set(out / "target", out / "drafter", load_recipe("q8_0"))
     with tempfile.TemporaryDirectory(dir=folder.parent) as beside:
         made = build_folder(plan, Path(beside) / "set", force=False, threads=threads)

@@ -8,7 +8,7 @@ first step takes from the target (after the final norm) and the others from the 
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -20,47 +20,47 @@ from transformers import Gemma4AssistantForCausalLM, Gemma4ForCausalLM
 
 from demo import masks
 from demo.corpus import training_examples
-from demo.packing import Batch, Document, batches, document_of
+from demo.images import Patches
+from demo.packing import ROW, Batch, Document, batches, document_of
 from demo.shapes import drafter_config
-from demo.target import Plan, logits, optimizers, resume, save
+from demo.target import Plan, descend, logits, optimizers, resume, save, states
 from demo.tokenizer import END_TOKENS
 
 STEP_WEIGHTS = (1.0, 0.8, 0.64)
 DRAFTER_SEED = 2
+# Rows float32[n, d] that the target gets for pictures, one picture after the other.
+Shown = Callable[[list[Patches]], Tensor]
 
 
 def train_drafter(
     target: Gemma4ForCausalLM,
-    tokenizer: Tokenizer,
-    folder: Path,
+    model: Gemma4AssistantForCausalLM,
+    documents: Iterator[Document],
+    checkpoint: Path,
     plan: Plan,
-    written: list[Document],
-) -> Gemma4AssistantForCausalLM:
-    """Train on corpus text and on `written`, what the target itself has said, half and half.
+    shown: Shown | None = None,
+    length: int = ROW,
+) -> None:
+    """Train `model` in place on rows of `length` tokens of `documents`.
 
-    Goes on from `folder/drafter.pt`; figures go to `folder/drafter_log.jsonl`.
+    `shown` gives the target's rows for pictures. Goes on from `checkpoint`; figures go to a log
+    beside it.
     """
     torch.manual_seed(plan.seed)
-    model = Gemma4AssistantForCausalLM(drafter_config())
     tuned = optimizers(model, plan.rate)
-    checkpoint = folder / "drafter.pt"
     first = resume(checkpoint, model, tuned)
     target.eval().requires_grad_(False)
     teach = torch.compile(target.model)
     body = torch.compile(model.model)
-    rows = batches(_mixed(tokenizer, plan.seed, written), plan.rows)
+    rows = batches(documents, plan.rows, length)
     began = time.monotonic()
     for step, batch in enumerate(itertools.islice(rows, plan.steps)):
         if step < first:
             continue
-        losses, agreed = unrolled(target, teach, model, body, batch)
+        images = shown(batch.pictures) if shown and batch.pictures else None
+        losses, agreed = unrolled(target, teach, model, body, batch, images)
         sum(w * loss for w, loss in zip(STEP_WEIGHTS, losses, strict=True)).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in tuned:
-            for group in optimizer.param_groups:
-                group["lr"] = plan.rate_at(step)
-            optimizer.step()
-            optimizer.zero_grad()
+        descend(model, tuned, plan.rate_at(step))
         if step % 20 == 0 or step + 1 == plan.steps:
             entry = {
                 "step": step,
@@ -68,23 +68,37 @@ def train_drafter(
                 "agreed": [round(share, 4) for share in agreed],
                 "seconds": time.monotonic() - began,
             }
-            _log(folder, entry)
+            _log(checkpoint, entry)
         if (step + 1) % plan.save_every == 0 or step + 1 == plan.steps:
             save(checkpoint, model, tuned, step + 1)
-    _log(folder, {"plan": asdict(plan), "written": len(written)})
-    return model
+    _log(checkpoint, {"plan": asdict(plan)})
 
 
-def _log(folder: Path, entry: dict[str, Any]) -> None:
-    with (folder / "drafter_log.jsonl").open("a", encoding="utf-8") as file:
+def new_drafter(seed: int) -> Gemma4AssistantForCausalLM:
+    """An untrained drafter, always the same one for the same seed."""
+    torch.manual_seed(seed)
+    return Gemma4AssistantForCausalLM(drafter_config())
+
+
+def _log(checkpoint: Path, entry: dict[str, Any]) -> None:
+    path = checkpoint.with_name(f"{checkpoint.stem}_log.jsonl")
+    with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(entry) + "\n")
 
 
-def _mixed(tokenizer: Tokenizer, seed: int, written: list[Document]) -> Iterator[Document]:
+def mixed(
+    tokenizer: Tokenizer,
+    seed: int,
+    written: Sequence[Document],
+    pictures: Iterator[Document] | None = None,
+) -> Iterator[Document]:
+    """Corpus text, what the target itself has said, and pictures, in turn and without an end."""
     corpus = (document_of(example, tokenizer) for example in training_examples(seed))
     for document, own in zip(corpus, itertools.cycle(written), strict=False):
         yield document
         yield own
+        if pictures:
+            yield next(pictures)
 
 
 def unrolled(
@@ -93,21 +107,19 @@ def unrolled(
     model: Gemma4AssistantForCausalLM,
     body: Callable[..., Any],
     batch: Batch,
+    images: Tensor | None = None,
 ) -> tuple[list[Tensor], list[float]]:
-    """KL and share of equal likeliest tokens for each draft step, over the answers' positions."""
+    """KL and share of equal likeliest tokens for each draft step, over the answers' positions.
+
+    `images` float32[n, d] are the target's rows for the batch's pictures.
+    """
     tokens = torch.from_numpy(batch.tokens)
     documents = torch.from_numpy(batch.documents)
     positions = torch.from_numpy(batch.positions)
     learned = torch.from_numpy(batch.learned)
     window = target.config.sliding_window
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        taught = teach(
-            input_ids=tokens,
-            position_ids=positions,
-            attention_mask=masks.causal(documents, window),
-            use_cache=False,
-            return_shared_kv_states=True,
-        )
+        taught = states(target, teach, batch, images, return_shared_kv_states=True)
         shared = {kind: tuple(pair) for kind, pair in taught.shared_kv_states.items()}
         wanted = torch.log_softmax(logits(target, taught.last_hidden_state.flatten(0, 1)), -1)
         wanted = wanted.unflatten(0, tokens.shape)

@@ -3,7 +3,8 @@
     python -m demo.evaluate SET --output figures.json [--count N]
 
 Right answers on held-out prompts, acceptance per draft position and category, whether drafting
-changed a token, and for prose at temperature 1 the target's entropy beside its acceptance.
+changed a token, and for prose at temperature 1 the target's entropy beside its acceptance; then
+the same about unseen drawings.
 """
 
 import argparse
@@ -21,19 +22,12 @@ from demo.corpus import CATEGORIES, Example, held_out_examples
 from demo.corpus.letters import spelled
 from demo.corpus.words import SPELLING_WORDS
 from demo.grading import is_right
+from demo.picture_figures import DRAWINGS, picture_figures
+from demo.reader import DEPTH, Reader, Tally, open_set
 from gemmtp.engine.backend import Floats
-from gemmtp.engine.depth import FixedDepth
-from gemmtp.engine.engine import Request, Token
 from gemmtp.engine.sampling import SamplingParameters
-from gemmtp.engine.stats import Statistics
-from gemmtp.llama.context import ContextOptions
-from gemmtp.llama.pair import Pair, check_files
-from gemmtp.prompt.template import chat_tokens
-from gemmtp_models.names import of_folder
 
 EVALUATION_SEED = 7
-DEPTH = 3
-MAX_TOKENS = 160
 PROSE = ("stories", "plain")
 
 
@@ -61,113 +55,11 @@ class Entropies:
         return self
 
 
-@dataclass
-class Tally:
-    """Counts over many answers; `open_` where more than one answer would have been right."""
-
-    asked: int = 0
-    right: int = 0
-    open_asked: int = 0
-    open_right: int = 0
-    wrong: list[dict[str, str]] = field(default_factory=list)
-    changed: int = 0
-    statistics: Statistics = field(default_factory=Statistics)
-
-    def add(self, other: Statistics) -> None:
-        """Sum up what acceptance is computed from."""
-        mine = self.statistics
-        mine.rounds += other.rounds
-        mine.round_tokens += other.round_tokens
-        mine.drafted += other.drafted
-        mine.accepted += other.accepted
-        for i, (drafted, accepted) in enumerate(
-            zip(other.drafted_at, other.accepted_at, strict=True)
-        ):
-            if i == len(mine.drafted_at):
-                mine.drafted_at.append(0)
-                mine.accepted_at.append(0)
-            mine.drafted_at[i] += drafted
-            mine.accepted_at[i] += accepted
-
-    def drafting(self) -> dict[str, Any]:
-        """Acceptance per position, and tokens a round."""
-        return {
-            "per_position": [round(share, 3) for share in self.statistics.per_position],
-            "tokens_a_round": round(self.statistics.tokens_per_round, 3),
-        }
-
-
-class Reader:
-    """A set opened for questions."""
-
-    def __init__(self, pair: Pair, template: str | None) -> None:
-        self.pair, self.template = pair, template
-
-    def prompt(self, example: Example) -> list[int]:
-        """The prompt's tokens, as `gemmtp run` makes them."""
-        if not example.messages:
-            return self._marked("<bos>")
-        return chat_tokens(
-            example.messages,
-            self._marked,
-            template=self.template,
-            thinking=example.thinking,
-            tools=example.tools,
-        )
-
-    def _marked(self, text: str) -> list[int]:
-        return self.pair.model.tokenize(text, special=True)
-
-    def answer(
-        self, prompt: list[int], depth: int, sampling: SamplingParameters, *processors: Entropies
-    ) -> tuple[list[int], Statistics]:
-        """Tokens of the answer, its end token included, and what drafting did."""
-        request = Request(
-            prompt,
-            sampling,
-            MAX_TOKENS,
-            self.pair.model.end_tokens,
-            processors=processors,
-            depth=FixedDepth(depth),
-        )
-        tokens: list[int] = []
-        statistics = Statistics()
-        for event in self.pair.engine.generate(request):
-            if isinstance(event, Token):
-                tokens.append(event.token)
-            else:
-                statistics = getattr(event, "statistics", statistics)
-        return tokens, statistics
-
-    def text(self, tokens: Sequence[int]) -> str:
-        """The answer's text without thought and end token, tool calls kept."""
-        ends = self.pair.model.end_tokens
-        kept = [token for token in tokens if token not in ends]
-        written = self.pair.model.detokenize(kept, special=True).decode("utf-8", "replace")
-        return written.split("<channel|>")[-1]
-
-
-def open_set(folder: Path, resources: ExitStack, threads: int = 1) -> Reader:
-    """The set in `folder`; one thread is the fastest for a model this small."""
-    files = of_folder(folder)
-    pair = Pair.open(
-        check_files(files.target, files.drafter),
-        FixedDepth(DEPTH),
-        ContextOptions(n_ctx=1024, max_depth=DEPTH, threads=threads),
-    )
-    return Reader(resources.enter_context(pair), files.chat_template)
-
-
 def greedy(reader: Reader, examples: Sequence[Example]) -> Tally:
     """Answers without sampling: right or not, and the same without drafts."""
     tally = Tally()
-    exact = SamplingParameters()
     for example in examples:
-        prompt = reader.prompt(example)
-        tokens, statistics = reader.answer(prompt, DEPTH, exact)
-        tally.changed += tokens != reader.answer(prompt, 0, exact)[0]
-        tally.add(statistics)
-        written = reader.text(tokens)
+        written = reader.ask(example, tally)
         right = is_right(example, written)
         if right is None:
             continue
@@ -241,7 +133,13 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100)
     chosen = parser.parse_args()
     with ExitStack() as resources:
-        figures = evaluate(open_set(chosen.set, resources), chosen.count)
+        reader = open_set(chosen.set, resources)
+        figures = evaluate(reader, chosen.count)
+    if reader.eyes is not None:
+        figures["pictures"] = {
+            str(tokens): picture_figures(chosen.set, tokens, count)
+            for tokens, count in DRAWINGS.items()
+        }
     text = json.dumps(figures, indent=2, ensure_ascii=False) + "\n"
     chosen.output.write_text(text, encoding="utf-8")
     for name, entry in figures["categories"].items():

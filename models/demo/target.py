@@ -107,32 +107,54 @@ def _step(
     tuned: list[torch.optim.Optimizer],
     rate: float,
 ) -> float:
-    hidden = states(model, body, batch)
+    loss = answer_loss(model, states(model, body, batch).last_hidden_state, batch)
+    loss.backward()
+    descend(model, tuned, rate)
+    return float(loss.detach())
+
+
+def answer_loss(model: Gemma4ForCausalLM, hidden: Tensor, batch: Batch) -> Tensor:
+    """Mean next-token loss over the answers' tokens, for states [B, S, d]."""
     learned = torch.from_numpy(batch.learned).flatten().nonzero().squeeze(1)
     targets = torch.from_numpy(batch.tokens).flatten()[learned + 1]
-    loss = nn.functional.cross_entropy(logits(model, hidden.flatten(0, 1)[learned]), targets)
-    loss.backward()
+    return nn.functional.cross_entropy(logits(model, hidden.flatten(0, 1)[learned]), targets)
+
+
+def descend(model: nn.Module, tuned: Iterable[torch.optim.Optimizer], rate: float) -> None:
+    """One step at that rate, the gradient's norm cut at 1."""
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     for optimizer in tuned:
         for group in optimizer.param_groups:
             group["lr"] = rate
         optimizer.step()
         optimizer.zero_grad()
-    return float(loss)
 
 
-def states(model: Gemma4ForCausalLM, body: Callable[..., Any], batch: Batch) -> Tensor:
-    """Hidden states after the final norm, [B, S, d], in bfloat16 arithmetic."""
-    documents = torch.from_numpy(batch.documents)
+def states(
+    model: Gemma4ForCausalLM,
+    body: Callable[..., Any],
+    batch: Batch,
+    images: Tensor | None = None,
+    **wanted: bool,
+) -> Any:
+    """What `body` says about a batch, in bfloat16 arithmetic.
+
+    `last_hidden_state` [B, S, d] is the state after the final norm. `images` float32[n, d] are the
+    rows of the batch's pictures, one after the other.
+    """
+    documents, places = torch.from_numpy(batch.documents), torch.from_numpy(batch.images)
+    embedded = model.model.embed_tokens(torch.from_numpy(batch.tokens))
+    if images is not None:
+        shown = (places >= 0)[:, :, None].expand_as(embedded)
+        embedded = embedded.masked_scatter(shown, images)
     with torch.autocast("cpu", torch.bfloat16):
-        output = body(
-            input_ids=torch.from_numpy(batch.tokens),
+        return body(
+            inputs_embeds=embedded,
             position_ids=torch.from_numpy(batch.positions),
-            attention_mask=masks.causal(documents, model.config.sliding_window),
+            attention_mask=masks.causal(documents, places, model.config.sliding_window),
             use_cache=False,
+            **wanted,
         )
-    hidden: Tensor = output.last_hidden_state
-    return hidden
 
 
 def logits(model: Gemma4ForCausalLM, hidden: Tensor) -> Tensor:

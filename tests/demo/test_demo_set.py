@@ -10,7 +10,8 @@ import pytest
 from demo.corpus import CATEGORIES, held_out_examples
 from demo.corpus.example import single
 from demo.corpus.talk import ABOUT_SELF, SMALL_TALK
-from demo.evaluate import DEPTH, EVALUATION_SEED, Reader, Tally, greedy, open_set
+from demo.evaluate import EVALUATION_SEED, greedy
+from demo.reader import DEPTH, Reader, Tally, open_set
 from demo.template import TEMPLATE_PATH, prompt_of
 from gemmtp.engine.sampling import SamplingParameters
 from gemmtp_models.header import read_header

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from demo.corpus.drawings import Drawing
+
 Message = Mapping[str, Any]
 Grade = Literal["exact", "any_of", "json", "list", "none"]
 
@@ -18,7 +20,8 @@ class Example:
 
     `answer` ends before the closing token; `end` is that token. `grade` says how an answer is
     judged: equal to `answer`, one of `accepted`, JSON equal to `answer` as a value, a list of
-    distinct `accepted` entries as long as `answer`, or not at all.
+    distinct `accepted` entries as long as `answer`, or not at all. `pictures` are what the image
+    parts of the messages show, in order.
     """
 
     category: str
@@ -31,6 +34,7 @@ class Example:
     grade: Grade = "exact"
     accepted: tuple[str, ...] = ()
     pinned: bool = False
+    pictures: tuple[Drawing, ...] = ()
 
     @property
     def completion(self) -> str:
@@ -43,16 +47,20 @@ class Example:
         """True when any of its user prompts, alone or under its system prompt, is held out.
 
         A prompt held out in one category is so everywhere: as a turn of a longer conversation,
-        under a system prompt, with thinking on.
+        under a system prompt, with thinking on. Questions about a picture may be asked again: there
+        the picture is what is held out.
         """
+        if any(picture.held_out for picture in self.pictures):
+            return True
         if self.pinned:
             return False
         return any(_bucket(key) == 0 for key in prompt_keys(self.messages))
 
 
 def prompt_keys(messages: Sequence[Message]) -> list[str]:
-    """The user prompts in their normal form, each alone and with the system prompt before it."""
-    prompts = [_normal(str(m["content"])) for m in messages if m["role"] == "user"]
+    """The prompts of text alone in normal form, each by itself and under its system prompt."""
+    asked = [m["content"] for m in messages if m["role"] == "user"]
+    prompts = [_normal(content) for content in asked if isinstance(content, str)]
     system = " ".join(_normal(str(m["content"])) for m in messages if m["role"] == "system")
     return prompts + ([f"{system}|{prompt}" for prompt in prompts] if system else [])
 

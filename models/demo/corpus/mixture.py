@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 from demo.corpus import code, knowledge, letters, numbers, stories, talk, tools, turns
 from demo.corpus.example import Example
@@ -79,5 +80,10 @@ def casual(example: Example) -> Example:
     return replace(example, messages=messages)
 
 
-def _typed(prompt: str) -> str:
-    return (prompt[:1].lower() + prompt[1:]).rstrip(".?!")
+def _typed(content: Any) -> Any:
+    if isinstance(content, str):
+        return (content[:1].lower() + content[1:]).rstrip(".?!")
+    return [
+        {**part, "text": _typed(part["text"])} if part["type"] == "text" else part
+        for part in content
+    ]

@@ -46,7 +46,8 @@ NEUTRAL = ("You are a helpful assistant.", "You are demo, a toy model.", "Answer
 FAVOURITES = {"colour": COLOURS, "fruit": FRUITS, "city": tuple(CAPITALS.values())}
 
 
-def _said(example: Example) -> tuple[Message, ...]:
+def said(example: Example) -> tuple[Message, ...]:
+    """An example as history: its messages and the answer."""
     return (*example.messages, {"role": "assistant", "content": example.answer})
 
 
@@ -59,7 +60,7 @@ def several_turns(rng: Random) -> Example:
         return _remembered(rng)
     history: tuple[Message, ...] = ()
     for _ in range(rng.randint(1, 2)):
-        history += _said(rng.choice(SHORT_RULES)(rng))
+        history += said(rng.choice(SHORT_RULES)(rng))
         if sum(len(str(m["content"])) for m in history) > MAX_HISTORY_CHARACTERS:
             break
     last = rng.choice((*SHORT_RULES, stories.stories))(rng)
@@ -70,7 +71,7 @@ def _follow_up(rng: Random) -> Example:
     first = knowledge.capitals(rng)
     country, city = rng.choice(list(CAPITALS.items()))
     prompt = rng.choice(("And of {}?", "And {}?", "What about {}?")).format(country)
-    messages = (*_said(first), {"role": "user", "content": prompt})
+    messages = (*said(first), {"role": "user", "content": prompt})
     return Example("turns", messages, f"The capital of {country} is {city}.")
 
 
@@ -96,7 +97,7 @@ def _remembered(rng: Random) -> Example:
     if rng.random() < 0.15:
         return Example("turns", messages[:1], reply)
     if rng.random() < 0.5:
-        messages += _said(rng.choice(SHORT_RULES[:9])(rng))
+        messages += said(rng.choice(SHORT_RULES[:9])(rng))
     # What was told differs each time, so the question itself may always be trained on.
     return Example("turns", (*messages, {"role": "user", "content": asked}), answer)
 
