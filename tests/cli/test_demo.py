@@ -27,7 +27,9 @@ def test_the_readmes_question_is_answered(cli: Cli, tmp_path: Path) -> None:
     assert (result.code, result.out) == (0, "3, 4, 5, 6, 7.\n")
     assert result.err.startswith("demo:1 · ")
     assert "drafting on, adaptive" in result.err
-    assert not (tmp_path / "home").exists()
+    # It leaves no set and no session behind, only what drafting costs here.
+    left = {path.relative_to(tmp_path / "home").parts[:2] for path in tmp_path.rglob("*.*")}
+    assert left == {("state", "depth")}
 
 
 def test_drafting_pays_and_changes_nothing(cli: Cli) -> None:

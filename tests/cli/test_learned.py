@@ -46,7 +46,8 @@ def test_the_second_run_begins_where_the_first_ended(files: CheckedPair) -> None
     use(first, files)
     with learned(second, files, CONTEXT, LOAD):
         second.join(0, "compare")
-        assert second.plan([0], 10) == [8]
+        # The first depth and none are looked at once more, since the machine may be busier now.
+        assert [second.plan([0], 10) for _ in range(3)] == [[3], [0], [8]]
         assert second.explain() != "still measuring"
 
 

@@ -211,11 +211,13 @@ def test_run_steps_down_once_when_the_device_refuses(
     tried: list[int] = []
     real = Pair.open
 
-    def refuse_once(files: object, depth: object, context: object, load: object, *rest: object):  # type: ignore[no-untyped-def]
+    def refuse_once(
+        files: object, depth: object, context: object, load: object, *rest: object, **named: object
+    ):  # type: ignore[no-untyped-def]
         tried.append(load.gpu_layers)  # type: ignore[attr-defined]
         if len(tried) == 1:
             raise EngineError("cudaMalloc failed: out of memory")
-        return real(files, depth, context, load, *rest)  # type: ignore[arg-type]
+        return real(files, depth, context, load, *rest, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Pair, "open", refuse_once)
     result = cli("run", target, "--drafter", drafter, "--ctx", 256, *RUN)
@@ -236,7 +238,7 @@ def test_another_failure_is_not_taken_for_a_lack_of_memory(
 ) -> None:
     machine(4 * GIB, 2 * GIB)
 
-    def refuse(*args: object) -> None:
+    def refuse(*args: object, **named: object) -> None:
         raise EngineError("the file has an unknown architecture")
 
     monkeypatch.setattr(Pair, "open", refuse)
