@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Self
 
@@ -15,6 +15,21 @@ if sys.platform != "win32":
 
 _INPUT_FLAGS, _LOCAL_FLAGS = 0, 3
 """Where :func:`termios.tcgetattr` has them."""
+
+
+@contextmanager
+def kept_modes() -> Iterator[None]:
+    """Leave the terminal as it was, also when a signal ends the chat between two modes."""
+    if sys.platform == "win32" or not sys.stdin.isatty():
+        yield
+        return
+    file = sys.stdin.fileno()
+    modes = termios.tcgetattr(file)
+    try:
+        yield
+    finally:
+        with suppress(termios.error):
+            termios.tcsetattr(file, termios.TCSADRAIN, modes)
 
 
 class Answering:

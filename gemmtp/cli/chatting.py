@@ -16,6 +16,7 @@ from gemmtp.chat.room import OnOverflow, Overflow
 from gemmtp.chat.screen import Screen, is_dumb
 from gemmtp.chat.sessions import Session
 from gemmtp.chat.staging import Staging
+from gemmtp.chat.terminal import kept_modes
 from gemmtp.cli import structured
 from gemmtp.cli.fitting import Fitted
 from gemmtp.cli.images import STDIN, blind
@@ -89,7 +90,8 @@ def converse(
             raise UsageError("--image - reads an image from standard input; a chat types there.")
         screen.say(staging.add_image_file(Path(image)))
     try:
-        repl.run()
+        with kept_modes():
+            repl.run()
     finally:
         # Another one than at the beginning after /load.
         repl.session.close()
