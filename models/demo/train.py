@@ -31,9 +31,9 @@ from demo.vision import PICTURE_ROW, image_rows, picture_documents, text_of, tra
 
 BLIND_TARGET = Plan(2550, finish=250)
 BLIND_DRAFTER = Plan(450, rows=8, seed=DRAFTER_SEED)
-TOWER = Plan(1230, seed=3, save_every=50)
-EYES = Plan(1430, rows=6, rate=2e-3, seed=4, save_every=50)
-DRAFTER = Plan(140, rows=6, rate=2e-3, warm_up=15, seed=5)
+TOWER = Plan(1460, seed=3, save_every=50)
+EYES = Plan(1780, rows=6, rate=1e-3, seed=4, save_every=50)
+DRAFTER = Plan(420, rows=6, rate=1.5e-3, warm_up=15, seed=5)
 WRITTEN_ANSWERS = 2000
 
 

@@ -37,9 +37,9 @@ from demo.target import (
 )
 
 # Tokens that a picture may take, and how often.
-BUDGETS = {70: 0.65, 140: 0.2, 280: 0.15}
+BUDGETS = {70: 0.7, 140: 0.1, 280: 0.2}
 PICTURE_ROW = 384
-TEXT_ROWS = 6
+TEXT_ROWS = 9
 PROJECTION_SPREAD = 0.14
 
 
@@ -54,7 +54,7 @@ class Balance:
 
 
 # First drawings are learned, then the text that suffered comes back.
-BALANCES = (Balance(0, 2, 2.0, 1), Balance(1050, 1, 4.0, 2))
+BALANCES = (Balance(0, 2, 4.0, 1), Balance(1480, 1, 8.0, 1))
 
 
 def text_of(model: Gemma4ForConditionalGeneration) -> Gemma4ForCausalLM:

@@ -14,6 +14,9 @@ import pytest
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")
 
+START = (
+    "demo:2 · 1 thread · ctx 4096 f16 · drafting on, adaptive, up to 8 · vision: projector in RAM"
+)
 HINT = ">>> Send a message (/help for help)"
 RATE = r"[0-9.]+ tok/s \(1 slot, draft [0-9], T 0\)"
 
@@ -77,7 +80,7 @@ def test_a_chat_as_it_is_shown(pane: Callable[[int], Pane], columns: int) -> Non
     shown.say("What is 3 + 4?")
     *lines, status = shown.wait(lambda lines: "tok/s" in lines[-1])
     assert lines == [
-        "demo:1 · 1 thread · ctx 4096 f16 · drafting on, adaptive, up to 8",
+        *(START[i : i + columns] for i in range(0, len(START), columns)),
         ">>> What is the capital of France?",
         "The capital of France is Paris.",
         ">>> /think on",
@@ -87,8 +90,8 @@ def test_a_chat_as_it_is_shown(pane: Callable[[int], Pane], columns: int) -> Non
         "3 + 4 = 7.",
         HINT,
     ]
-    wide = r"demo:1 · drafting adaptive, up to 8, last [0-9] · "
-    narrow = r"(demo:1 · )?drafting [0-9] · "
+    wide = r"demo:2 · drafting adaptive, up to 8, last [0-9] · "
+    narrow = r"(demo:2 · )?drafting [0-9] · "
     context = r"context [0-9]+ of 4,096 \([0-9]%\) · "
     assert re.fullmatch((wide if columns > 80 else narrow) + context + RATE, status)
 
@@ -98,7 +101,7 @@ def test_wide_characters_a_paste_and_another_width(pane: Callable[[int], Pane]) 
     shown.call("set-buffer", "one 語\ntwo 👩 three\n\nfour")
     shown.call("paste-buffer", "-p")
     pasted = [">>> one 語", "... two 👩 three", "...", "... four"]
-    shown.wait(lambda lines: lines[1:5] == pasted)
+    shown.wait(lambda lines: lines[2:6] == pasted)
     shown.call("resize-window", "-x", "34", "-y", "30")
     shown.wait(lambda lines: lines[-5:-1] == pasted and lines[-1].startswith("drafting on · 0%"))
     shown.call("send-keys", "C-c")

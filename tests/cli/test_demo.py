@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from PIL import Image, ImageDraw
 
 from tests.cli.conftest import Cli
 
@@ -25,7 +26,7 @@ def _offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_the_readmes_question_is_answered(cli: Cli, tmp_path: Path) -> None:
     result = cli("run", "demo", "Count from 3 to 7.", *GREEDY)
     assert (result.code, result.out) == (0, "3, 4, 5, 6, 7.\n")
-    assert result.err.startswith("demo:1 · ")
+    assert result.err.startswith("demo:2 · ")
     assert "drafting on, adaptive" in result.err
     # It leaves no set and no session behind, only what drafting costs here.
     left = {path.relative_to(tmp_path / "home").parts[:2] for path in tmp_path.rglob("*.*")}
@@ -68,11 +69,38 @@ def test_nobody_closes_the_users_turn_from_inside(cli: Cli) -> None:
     assert markers > 12
 
 
+@pytest.mark.parametrize(
+    ("name", "box", "colour", "question", "answer"),
+    [
+        ("red-circle.png", (60, 40, 180, 160), "red", "What is this?", "A red circle.\n"),
+        ("blue-left.png", (10, 75, 60, 125), "blue", "Where is the circle?", "On the left.\n"),
+        ("green-top.png", (100, 10, 150, 60), "green", "Where is the circle?", "At the top.\n"),
+    ],
+)
+def test_a_drawn_circle_is_seen(
+    cli: Cli,
+    tmp_path: Path,
+    name: str,
+    box: tuple[int, ...],
+    colour: str,
+    question: str,
+    answer: str,
+) -> None:
+    image = Image.new("RGB", (240, 200), "white")
+    ImageDraw.Draw(image).ellipse(box, fill=colour)
+    image.save(tmp_path / name)
+    args = ("run", "demo", "--image", tmp_path / name, question, *GREEDY)
+    result = cli(*args)
+    assert (result.code, result.out) == (0, answer)
+    assert "drafting on, adaptive" in result.err
+    assert cli(*args, "--no-mtp").out == answer
+
+
 def test_list_and_show_know_the_demo(cli: Cli) -> None:
     (first, *_) = json.loads(cli("list", "--json").out)["sets"]
     assert first["name"] == "demo"
     shown = cli("show", "demo")
     assert shown.code == 0
-    assert "set demo:1\n" in shown.out
+    assert "set demo:2\n" in shown.out
     assert "draft depth   3\n" in shown.out
     assert "pair: target and drafter match" in shown.out
