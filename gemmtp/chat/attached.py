@@ -10,13 +10,13 @@ import base64
 import binascii
 import hashlib
 import mimetypes
-import os
 import re
 import urllib.parse
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
+from gemmtp.chat.whole import written_whole
 from gemmtp.errors import UsageError
 from gemmtp.prompt.conversation import Audio, Image, Message, Part
 
@@ -123,10 +123,6 @@ def _store(content: bytes, suffix: str, folder: Path) -> str:
     if path.exists():
         return name
     folder.mkdir(mode=0o700, exist_ok=True)
-    partial = folder / f"{name}.partial"
-    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+    with written_whole(path) as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
     return name

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from gemmtp.chat.whole import written_whole
 from gemmtp.engine.checkpoints import Checkpoint
 from gemmtp.engine.resting import Resting
 from gemmtp.errors import GemmtpError
@@ -99,19 +98,11 @@ def write(path: Path, resting: Resting, made: Made) -> None:
     for part in parts:
         digest.update(part)
     line = MAGIC + f" {digest.hexdigest()} {len(parts[0])}\n".encode()
-    partial = path.with_name(path.name + ".partial")
     try:
-        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(handle, "wb") as file:
+        with written_whole(path) as file:
             file.writelines([line, *parts])
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
     except OSError as error:
         raise GemmtpError(f"The KV cache could not be saved: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
 
 
 def read(path: Path, made: Made, n_ctx: int) -> Resting:

@@ -14,7 +14,7 @@ import shutil
 from pathlib import Path
 
 from gemmtp import settings
-from gemmtp.chat import log, names
+from gemmtp.chat import log, names, whole
 from gemmtp.chat.log import Log, LogInUseError
 from gemmtp.errors import GemmtpError, UsageError
 
@@ -95,7 +95,7 @@ def remove_files(name: str) -> None:
     path_of(name).unlink(missing_ok=True)
     kv_path(name).unlink(missing_ok=True)
     # A process that was killed while it saved leaves this.
-    folder().joinpath(f"{name}.kv.partial").unlink(missing_ok=True)
+    folder().joinpath(f"{name}.kv{whole.SUFFIX}").unlink(missing_ok=True)
     shutil.rmtree(folder_of(name), ignore_errors=True)
 
 
