@@ -23,6 +23,7 @@ from gemmtp.chat.room import (
     Overflow,
     answer_room,
     cut,
+    last_exchange,
     never,
     summary_room,
 )
@@ -118,9 +119,10 @@ class Dialogue:
 
     def undo(self) -> bool:
         """Take back the last exchange; false when there is none."""
-        if not any(message.role == "user" for message in self.messages):
+        start = last_exchange(self.messages)
+        if start == len(self.messages):
             return False
-        del self.messages[self._last_user() :]
+        del self.messages[start:]
         self.last = None
         return True
 
@@ -175,10 +177,10 @@ class Dialogue:
 
     def _last_user(self) -> int:
         """Where the last exchange begins; raises UsageError when there is none."""
-        for i in range(len(self.messages) - 1, -1, -1):
-            if self.messages[i].role == "user":
-                return i
-        raise UsageError("Nothing has been said yet.")
+        start = last_exchange(self.messages)
+        if start == len(self.messages):
+            raise UsageError("Nothing has been said yet.")
+        return start
 
     def _answer(self, messages: list[Message]) -> Pieces:
         """Answer ``messages``; until their prompt is known to fit nothing has changed."""
@@ -255,7 +257,7 @@ class Dialogue:
         spare = summary_room(self.n_ctx)
         gone = cut(messages, lambda kept: len(self._prompt(kept)[0]) <= most - spare)
         if gone is not None and len(self._prompt(messages[gone:])[0]) + said < self.n_ctx:
-            free = max(0, self.n_ctx - len(self._prompt(messages[: self._start(messages)])[0]))
+            free = max(0, self.n_ctx - len(self._prompt(messages[: last_exchange(messages)])[0]))
             how = self.overflow(needed + room - (self.n_ctx - free), free)
             if how != "stop":
                 return gone, how
@@ -265,10 +267,6 @@ class Dialogue:
                 "Take something back, begin anew, or raise --ctx.",
             )
         return 0, "stop"
-
-    def _start(self, messages: Sequence[Message]) -> int:
-        """Where the last turn of ``messages`` begins."""
-        return max(i for i, message in enumerate(messages) if message.role == "user")
 
     def _drop(self, gone: int, how: Overflow) -> Pieces:
         """Drop the oldest ``gone`` messages, after the model has summarised them if it should."""

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from gemmtp.chat.room import last_exchange
 from gemmtp.prompt.calls import parse_call
 from gemmtp.prompt.channels import QUOTE
 from gemmtp.prompt.conversation import Json, Message, Text, conversation_of, message_of
@@ -142,11 +143,11 @@ def _end(replay: Replay, record: Json) -> None:
 
 
 def _undo(replay: Replay, record: Json) -> None:
-    _cut(replay, _last_user(replay.messages))
+    _cut(replay, last_exchange(replay.messages))
 
 
 def _regenerate(replay: Replay, record: Json) -> None:
-    _cut(replay, _last_user(replay.messages) + 1)
+    _cut(replay, last_exchange(replay.messages) + 1)
 
 
 def _drop(replay: Replay, record: Json) -> None:
@@ -210,12 +211,6 @@ def _answer(replay: Replay) -> Message:
         replay.messages.append(Message("assistant"))
         replay.endings.append(Ending())
     return replay.messages[-1]
-
-
-def _last_user(messages: list[Message]) -> int:
-    """Where the last exchange begins; behind the end when there is none."""
-    users = (i for i in range(len(messages) - 1, -1, -1) if messages[i].role == "user")
-    return next(users, len(messages))
 
 
 def _cut(replay: Replay, at: int) -> None:

@@ -32,6 +32,12 @@ SUMMARY_REQUEST = (
 SUMMARY_HEAD = "What was said earlier in this conversation, in short:\n"
 
 
+def last_exchange(messages: Sequence[Message]) -> int:
+    """Where the last exchange begins; behind the end when there is none."""
+    users = (i for i in range(len(messages) - 1, -1, -1) if messages[i].role == "user")
+    return next(users, len(messages))
+
+
 def never(needed: int, free: int) -> Overflow:
     """Nothing leaves the context."""
     return "stop"

@@ -230,7 +230,9 @@ class Engine:
             return None
         if len(self._sharpness) > MANY_SETTINGS:
             self._sharpness.clear()
-        return self._sharpness.setdefault(sampling, Sharpness(sampling))
+        if sampling not in self._sharpness:
+            self._sharpness[sampling] = Sharpness(sampling)
+        return self._sharpness[sampling]
 
     def check(self, request: Request) -> None:
         """Raises what :meth:`submit` raises on a request that no slot could take."""
@@ -277,37 +279,36 @@ class Engine:
         return sum(run.slot.held for run in self._runs.values())
 
     def _want(self, run: Run, depth: int) -> Want:
-        slot = run.slot
-        depth = min(depth, self.target.n_ctx - 1 - slot.held)
-        if run.request.max_tokens is not None:
-            depth = min(depth, run.request.max_tokens - run.statistics.generated - 1)
+        slot, room = run.slot, self._room(run)
         return Want(
             slot.index,
             slot.text[-1],
             slot.held,
             slot.hidden,
-            depth,
+            min(depth, room),
             slot.text,
             run.processors,
             run.request.stop_tokens,
             run.verifier.proposal,
             run.depth.goes_on,
-            self._most(run),
+            min(self._most(run), room),
         )
+
+    def _room(self, run: Run) -> int:
+        """How many tokens a draft may have before context or answer end."""
+        room = self.target.n_ctx - 1 - run.slot.held
+        if run.request.max_tokens is not None:
+            room = min(room, run.request.max_tokens - run.statistics.generated - 1)
+        return room
 
     def _most(self, run: Run) -> int:
         """The longest draft that may be verified, whoever makes it; 0 where none is wanted."""
-        request, statistics = run.request, run.statistics
         # A seed promises the same text again. Where the text depends on the draft, the draft may
         # not depend on the clock.
-        promised = request.sampling.seed is not None and statistics.rule != "compare"
+        promised = run.request.sampling.seed is not None and run.statistics.rule != "compare"
         if run.depth.most == 0 or promised:
             return 0
-        most = min(self.target.max_outputs, self.target.max_rows) // self.target.n_slots - 1
-        most = min(most, self.target.n_ctx - 1 - run.slot.held)
-        if request.max_tokens is not None:
-            most = min(most, request.max_tokens - statistics.generated - 1)
-        return most
+        return min(self.target.max_outputs, self.target.max_rows) // self.target.n_slots - 1
 
     def _verified(self, run: Run, output: int) -> list[Event]:
         """Choose tokens at the run's output rows and cut the cache behind the last kept one."""

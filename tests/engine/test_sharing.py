@@ -37,7 +37,7 @@ def rest(engine: Engine) -> list[Event]:
     return events
 
 
-def evaluated(target: FakeTarget, events: list[Event]) -> int:
+def evaluated(events: list[Event]) -> int:
     return sum(event.statistics.evaluated for event in events if isinstance(event, Finished))
 
 
@@ -50,7 +50,7 @@ def test_prompts_that_come_together_read_their_beginning_once(max_rows: int) -> 
     events = rest(engine)
     for slot, request in zip(slots, requests, strict=True):
         assert answers(events, slot) == alone(request)
-    assert evaluated(target, events) == len(COMMON) + 2 + (N_SLOTS - 1) * 1
+    assert evaluated(events) == len(COMMON) + 2 + (N_SLOTS - 1) * 1
     shared = [e.statistics.cached for e in events if isinstance(e, Finished)]
     assert sorted(shared) == [0, len(COMMON) + 1, len(COMMON) + 1]
 
