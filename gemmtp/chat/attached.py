@@ -19,6 +19,7 @@ from pathlib import Path
 from gemmtp.chat.whole import written_whole
 from gemmtp.errors import UsageError
 from gemmtp.prompt.conversation import Audio, Image, Message, Part
+from gemmtp.prompt.source import unreadable
 
 SCHEME = "attached:"
 _NAME = re.compile(r"sha256-[0-9a-f]{64}(\.[a-z0-9]{1,8})?")
@@ -99,7 +100,7 @@ def _image(url: str) -> tuple[bytes, str]:
     try:
         return path.read_bytes(), path.suffix.lower()
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
+        raise unreadable(path, error) from error
 
 
 def _suffix(content: bytes) -> str:

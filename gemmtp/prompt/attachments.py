@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from gemmtp.errors import UsageError
 from gemmtp.prompt.conversation import Image as ImagePart
+from gemmtp.prompt.source import unreadable
 from gemmtp_models.memory_projector import DEFAULT_IMAGE_TOKENS, IMAGE_BUDGETS
 
 if TYPE_CHECKING:
@@ -143,8 +144,7 @@ def image_bytes(source: Path | BinaryIO) -> bytes:
         with source.expanduser().open("rb") as file:
             return file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"{source} cannot be read: {reason}.") from error
+        raise unreadable(source, error) from error
 
 
 def picture_of_part(part: ImagePart, name: str, frame: Frame | None = None) -> Picture:

@@ -45,13 +45,19 @@ def read_text(stream: BinaryIO, name: str = "Standard input") -> str:
         ) from error
 
 
+def unreadable(path: Path, error: OSError | ValueError) -> UsageError:
+    """What to say of a file that cannot be read, or whose path is none."""
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    return UsageError(f"{path} cannot be read: {reason}.", "Look at the path, and who may read it.")
+
+
 def read_file(path: Path) -> str:
     """The text of a file; raises as :func:`read_text` does, and when the file cannot be read."""
     try:
         with path.expanduser().open("rb") as file:
             return read_text(file, str(path))
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+        raise unreadable(path, error) from error
 
 
 def mentioned(argument: str) -> list[Path]:
