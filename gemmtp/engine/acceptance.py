@@ -25,6 +25,9 @@ SHARED_WEIGHT = 2.0
 MARGINS = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0)
 """Borders, in logits, between the classes of a drafter's certainty."""
 
+LEAST_SHARE = 0.01
+"""Nothing is taken to be surer than one in a hundred, or ninety-nine."""
+
 REMEMBERED = 12.0
 """At most so many observations are made of what an earlier process learned."""
 
@@ -36,14 +39,15 @@ class Shares:
         self.hits = [0.0] * n
         self.tries = [0.0] * n
 
-    def add(self, i: int, hit: bool) -> None:
+    def add(self, i: int, hit: float) -> None:
         self.hits[i] = FORGET * self.hits[i] + hit
         self.tries[i] = FORGET * self.tries[i] + 1
 
-    def fade(self) -> None:
-        """A round without a trial."""
-        self.hits = [IDLE_FORGET * hits for hits in self.hits]
-        self.tries = [IDLE_FORGET * tries for tries in self.tries]
+    def fade(self, case: int | None = None) -> None:
+        """A round without a trial of ``case``, or of any."""
+        for i in range(len(self.tries)) if case is None else (case,):
+            self.hits[i] *= IDLE_FORGET
+            self.tries[i] *= IDLE_FORGET
 
     def share(self, i: int, prior: float, weight: float) -> float:
         """The share of successes, where the prior counts as ``weight`` trials."""
@@ -71,6 +75,7 @@ class SharedAcceptance:
     def __init__(self, most: int) -> None:
         self.positions = Shares(most)
         self.certainty = Shares(len(MARGINS) + 1)
+        self.seen = [0.0] * (len(MARGINS) + 1)
 
     def at(self, i: int) -> float:
         """Acceptance of the draft's token ``i`` once those before it were kept."""
@@ -78,16 +83,27 @@ class SharedAcceptance:
 
     def given(self, i: int, margin: float) -> float:
         """The same for a token whose best logit surpassed the second by ``margin``."""
-        return self.certainty.share(bisect(MARGINS, margin), self.at(i), SHARED_WEIGHT)
+        return self.of_class(i, bisect(MARGINS, margin))
+
+    def of_class(self, i: int, c: int) -> float:
+        """The same by class of certainty."""
+        return self.certainty.share(c, self.at(i), SHARED_WEIGHT)
 
     def learn(self, drafted: int, accepted: int, margins: Sequence[float]) -> None:
-        if not drafted:
+        if not drafted and not margins:
             self.positions.fade()
             self.certainty.fade()
         for i in range(min(accepted + 1, drafted)):
             self.positions.add(i, i < accepted)
             if i < len(margins):
                 self.certainty.add(bisect(MARGINS, margins[i]), i < accepted)
+        for margin in margins:
+            self.seen = [FORGET * seen for seen in self.seen]
+            self.seen[bisect(MARGINS, margin)] += 1
+
+    def left(self, margin: float) -> None:
+        """A token that sure was not taken: what is known of its like grows stale."""
+        self.certainty.fade(bisect(MARGINS, margin))
 
     def state(self) -> dict[str, Any]:
         """What :meth:`restore` takes, fit for JSON."""
@@ -111,15 +127,56 @@ class Acceptance:
         return self._own.share(i, self.shared.at(i), SHARED_WEIGHT)
 
     def given(self, i: int, margin: float) -> float:
-        """The same, knowing how sure the drafter was of it."""
-        return self.shared.given(i, margin)
+        """The same, knowing how sure the drafter was of it.
+
+        What all answers have shown, shifted by how this one differs from them: a drafter may be as
+        sure of prose as of code and be right less often.
+        """
+        return _shifted(self.shared.given(i, margin), self._shift(i))
+
+    def _shift(self, i: int) -> float:
+        """The odds of this answer's tokens ``i`` over those of all answers."""
+        return _odds(self.at(i)) / _odds(self.shared.at(i))
+
+    def pass_worth(self, i: int, survival: float, price: float) -> float:
+        """Tokens to be gained by looking at draft token ``i`` and taking it where that pays.
+
+        ``survival`` is the probability that those before it are kept, ``price`` what taking it
+        costs, in tokens.
+        """
+        shared, shift = self.shared, self._shift(i)
+        seen = sum(shared.seen)
+        if not seen:
+            return max(0.0, survival * self.at(i) - price)
+        return sum(
+            share / seen * max(0.0, survival * _shifted(shared.of_class(i, c), shift) - price)
+            for c, share in enumerate(shared.seen)
+            if share
+        )
+
+    def survival(self, margins: Sequence[float]) -> float:
+        """How probable it is that all tokens drafted so surely are kept."""
+        survival = 1.0
+        for i, margin in enumerate(margins):
+            survival *= self.given(i, margin)
+        return survival
 
     def learn(self, drafted: int, accepted: int, margins: Sequence[float]) -> None:
+        """``accepted`` of the ``drafted`` tokens were kept.
+
+        A further margin is that of a token that was not taken. It counts by what it was expected
+        to bring, or the estimate by position would see the surest tokens alone.
+        """
         self.shared.learn(drafted, accepted, margins)
-        if not drafted:
+        if not drafted and not margins:
             self._own.fade()
         for i in range(min(accepted + 1, drafted)):
             self._own.add(i, i < accepted)
+        if len(margins) > drafted == accepted:
+            expected = self.given(drafted, margins[drafted])
+            self.shared.positions.add(drafted, expected)
+            self._own.add(drafted, expected)
+            self.shared.left(margins[drafted])
 
     def tokens(self, depth: int) -> float:
         """Tokens that a round of this depth is expected to emit, the target's own included."""
@@ -128,3 +185,14 @@ class Acceptance:
             kept *= self.at(i)
             tokens += kept
         return tokens
+
+
+def _odds(share: float) -> float:
+    share = min(max(share, LEAST_SHARE), 1 - LEAST_SHARE)
+    return share / (1 - share)
+
+
+def _shifted(share: float, shift: float) -> float:
+    """A share whose odds were multiplied by ``shift``."""
+    odds = _odds(share) * shift
+    return odds / (1 + odds)

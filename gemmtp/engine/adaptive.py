@@ -5,12 +5,13 @@ often token i is kept once those before it were (:mod:`gemmtp.engine.acceptance`
 drafter passes and one target pass over k + 1 rows (:mod:`gemmtp.engine.costs`). The rate of the
 best k, or of none, is what a second is worth. A draft then goes on while what another token is
 expected to bring is worth more than the seconds it takes, and what is expected follows how sure the
-drafter was of the tokens it has drafted: a sure draft goes deeper than the average, an unsure one
-stops.
+drafter is: a sure draft goes deeper than the average, an unsure one stops. That is asked twice of
+every token: before the drafter's pass, which costs little, and after it, before the token costs the
+target a row.
 
 The text does not depend on any of this where drafts are compared. Where they are verified by
-rejection, whether to go on is decided from the tokens drafted before, which keeps the distribution:
-a token that was drawn is never dropped.
+rejection, both are decided before the token is drawn, from the tokens before it and the drafter's
+row, which keeps the distribution: a token that was drawn is never dropped.
 """
 
 from __future__ import annotations
@@ -41,9 +42,13 @@ class _Regime:
 
 @dataclass(slots=True)
 class _Plan:
-    """The round that is being drafted. ``forced`` is a depth to be tried, whatever it brings."""
+    """The round that is being drafted. ``forced`` is a depth to be tried, whatever it brings.
+
+    ``drafting`` of the ``slots`` share the drafter's passes.
+    """
 
     slots: int = 1
+    drafting: int = 1
     forced: int | None = None
     best: int = 0
     worth: float = 0.0
@@ -52,6 +57,8 @@ class _Plan:
 
 class AdaptiveDepth:
     """Chooses among depths 0 to ``most``, beginning at ``start``."""
+
+    watches = True
 
     def __init__(self, start: int = 3, most: int = 8) -> None:
         self._most = checked_depth(most)
@@ -85,7 +92,7 @@ class AdaptiveDepth:
 
     def plan(self, slots: Sequence[int], context: int) -> list[int]:
         regime = self._regimes.setdefault(len(slots), _Regime())
-        plan = self._plan = _Plan(len(slots), costs=self._costs.at(context))
+        plan = self._plan = _Plan(len(slots), len(slots), costs=self._costs.at(context))
         plan.forced = self._to_measure(regime, plan)
         if plan.forced is not None:
             regime.tried[plan.forced] = regime.tried.get(plan.forced, 0) + 1
@@ -97,20 +104,47 @@ class AdaptiveDepth:
         plan.forced = self._probe(regime, plan, rates)
         if plan.forced is not None:
             return [plan.forced] * len(slots)
-        return [self._most if plan.best and self.goes_on(slot, ()) else 0 for slot in slots]
+        # A draft of everyone may not pay where a draft of the surest does.
+        begin = [slot for slot in slots if self.goes_on(slot, ())]
+        if 0 < len(begin) < len(slots):
+            plan.drafting = len(begin)
+            begin = [slot for slot in begin if self.goes_on(slot, ())]
+        return [self._most if slot in begin else 0 for slot in slots]
 
     def goes_on(self, slot: int, margins: Sequence[float]) -> bool:
-        plan, answer = self._plan, self._answers[slot]
+        plan, answer, done = self._plan, self._answers[slot], len(margins)
         if plan.forced is not None:
-            return len(margins) < plan.forced
-        survival = 1.0
-        for i, margin in enumerate(margins):
-            survival *= answer.given(i, margin)
-        gained, done = 0.0, len(margins)
-        for depth in range(done + 1, self._most + 1):
-            survival *= answer.at(depth - 1)
-            gained += survival
-            if gained > plan.worth * _extra_seconds(plan, done, depth):
+            return done < plan.forced
+        if done == self._most:
+            return False
+        survival = answer.survival(margins)
+        price = plan.worth * _row_seconds(plan, done, done + 1)
+        if answer.pass_worth(done, survival, price) > plan.worth * _pass_seconds(plan):
+            return True
+        return self._pays(answer, survival, done, done)
+
+    def takes(self, slot: int, margins: Sequence[float]) -> bool:
+        plan, answer, last = self._plan, self._answers[slot], len(margins) - 1
+        if plan.forced is not None:
+            return True
+        survival = answer.survival(margins)
+        return self._pays(answer, survival, last, last + 1, gained=survival)
+
+    def _pays(
+        self, answer: Acceptance, survival: float, done: int, seen: int, gained: float = 0.0
+    ) -> bool:
+        """Whether a draft of ``done`` tokens is worth lengthening, by one or by more.
+
+        The drafter has looked at ``seen`` tokens already, all kept with probability ``survival``;
+        ``gained`` is what those behind the first ``done`` bring.
+        """
+        plan = self._plan
+        for depth in range(max(seen, done + 1), self._most + 1):
+            if depth > seen:
+                survival *= answer.at(depth - 1)
+                gained += survival
+            seconds = _row_seconds(plan, done, depth) + (depth - seen) * _pass_seconds(plan)
+            if gained > plan.worth * seconds:
                 return True
         return False
 
@@ -145,9 +179,11 @@ class AdaptiveDepth:
         Once each where an earlier process had measured them: the machine may be busier now.
         """
         for depth in (self._start, 0):
+            rows = plan.slots * (depth + 1)
+            if plan.costs.fresh(rows):
+                continue
             # A round that could not be timed, beside a newcomer's prompt, is not waited for.
-            known = plan.costs.knows(plan.slots * (depth + 1))
-            if regime.tried.get(depth, 0) < (1 if known else 2 * TRIES):
+            if regime.tried.get(depth, 0) < (1 if plan.costs.knows(rows) else 2 * TRIES):
                 return depth
         return None
 
@@ -182,14 +218,18 @@ def _rate(plan: _Plan, answers: Sequence[Acceptance], depth: int) -> float:
     return tokens / (seconds + depth * plan.costs.draft(plan.slots))
 
 
-def _extra_seconds(plan: _Plan, done: int, depth: int) -> float:
-    """What it costs to draft one slot ``depth`` deep instead of ``done``.
+def _pass_seconds(plan: _Plan) -> float:
+    """What a slot pays of a drafter pass."""
+    return plan.costs.draft(plan.drafting) / plan.drafting
 
-    A slot beside others pays its part of the drafter's passes and the average price of a row.
+
+def _row_seconds(plan: _Plan, done: int, depth: int) -> float:
+    """What it costs to verify one slot's draft of ``depth`` tokens instead of ``done``.
+
+    A slot beside others pays the average price of a row.
     """
-    steps, costs, slots = depth - done, plan.costs, plan.slots
-    draft = steps * costs.draft(slots) / slots
+    costs, slots = plan.costs, plan.slots
     if slots == 1:
-        return draft + costs.verify(depth + 1) - costs.verify(done + 1)
-    rows = slots * plan.best
-    return draft + steps * (costs.verify(slots + rows) - costs.verify(slots)) / rows
+        return costs.verify(depth + 1) - costs.verify(done + 1)
+    rows = slots * max(1, plan.best)
+    return (depth - done) * (costs.verify(slots + rows) - costs.verify(slots)) / rows

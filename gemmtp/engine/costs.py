@@ -79,6 +79,10 @@ class Costs:
         cost = self._verify.get(bucket_of(rows))
         return cost is not None and cost.rounds >= TRIES
 
+    def fresh(self, rows: int) -> bool:
+        """Whether this process has measured a pass over ``rows``, and not only an earlier one."""
+        return self.knows(rows) and self._verify[bucket_of(rows)].last > 0
+
     def last_measured(self, rows: int) -> int:
         """The number of the round that last measured ``rows``; the lowest where none did."""
         cost = self._verify.get(bucket_of(rows))

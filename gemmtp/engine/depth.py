@@ -42,6 +42,10 @@ class DepthChooser(Protocol):
     def most(self) -> int:
         """The deepest draft it can ask for."""
 
+    @property
+    def watches(self) -> bool:
+        """Whether :meth:`goes_on` and :meth:`takes` are to be asked."""
+
     def join(self, slot: int, rule: str) -> None:
         """A new answer begins in ``slot``; its drafts are verified by ``rule``."""
 
@@ -55,8 +59,11 @@ class DepthChooser(Protocol):
         surpassed its second.
         """
 
+    def takes(self, slot: int, margins: Sequence[float]) -> bool:
+        """Whether the token whose margin is the last one is to be drawn and verified."""
+
     def learn(self, slot: int, drafted: int, accepted: int, margins: Sequence[float]) -> None:
-        """``accepted`` of the ``drafted`` tokens were kept."""
+        """``accepted`` of the ``drafted`` tokens were kept; ``margins`` of all looked at."""
 
     def observe(self, round: Round) -> None:
         """A round's cost."""
@@ -78,10 +85,15 @@ def checked_depth(depth: int) -> int:
 class _Unclocked:
     """The part of a chooser that looks neither at the clock nor at the drafter."""
 
+    watches = False
+
     def join(self, slot: int, rule: str) -> None:
         """All answers are alike."""
 
     def goes_on(self, slot: int, margins: Sequence[float]) -> bool:
+        return True
+
+    def takes(self, slot: int, margins: Sequence[float]) -> bool:
         return True
 
     def observe(self, round: Round) -> None:

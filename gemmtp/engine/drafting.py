@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
 
 from gemmtp.engine.backend import ContextFullError, Drafter, Floats
-from gemmtp.engine.depth import Round
+from gemmtp.engine.depth import DepthChooser, Round
 from gemmtp.engine.processors import Processor
 from gemmtp.engine.proposal import Proposal
 from gemmtp.engine.sampling import Distribution
@@ -25,9 +25,9 @@ class Want:
 
     ``token`` is the newest token, at ``position``, not in the KV cache yet; ``hidden`` float32[d]
     is the target's state one position earlier; ``history`` ends with ``token``. ``proposal`` draws
-    the drafted tokens; without one they are the drafter's best. ``goes_on`` is asked by slot and
-    margins (see :class:`Draft`) before every further token; ``depth`` bounds it. ``most`` bounds
-    drafts that no drafter is asked for.
+    the drafted tokens; without one they are the drafter's best. ``stops``, if any, is asked before
+    every further pass whether to go on, and behind it whether to take the token; ``depth`` bounds
+    both. ``most`` bounds drafts that no drafter is asked for.
     """
 
     slot: int
@@ -39,7 +39,7 @@ class Want:
     processors: Sequence[Processor]
     stop_tokens: frozenset[int]
     proposal: Proposal | None = None
-    goes_on: Callable[[int, Sequence[float]], bool] | None = None
+    stops: DepthChooser | None = None
     most: int = 0
 
 
@@ -48,12 +48,14 @@ class Draft:
     """Drafted tokens, and the distributions they were drawn from where they were drawn.
 
     ``margins`` are, by token, by how much the drafter's best logit surpassed its second: it is
-    sure of itself by so much.
+    sure of itself by so much. The last may be that of a token that was not taken. They are known
+    where somebody asked for them. ``passes`` is how often the drafter ran.
     """
 
     tokens: list[int] = field(default_factory=list)
     q: list[Distribution] = field(default_factory=list)
     margins: list[float] = field(default_factory=list)
+    passes: int = 0
     source: Source = MTP
 
 
@@ -156,21 +158,28 @@ class MtpDrafting(_Forgetful):
                 )
             except ContextFullError:
                 return
-            for row, i in enumerate(active):
-                _propose(logits[row], wants[i], drafts[i])
-            going = [row for row, i in enumerate(active) if not _finished(wants[i], drafts[i])]
+            going = [
+                row for row, i in enumerate(active) if _propose(logits[row], wants[i], drafts[i])
+            ]
             if len(going) < len(active):
                 hidden = hidden[going]
                 active = [active[row] for row in going]
             newest = [drafts[i].tokens[-1] for i in active]
 
 
-def _propose(logits: Floats, want: Want, draft: Draft) -> None:
-    """Draft one more token once the processors, which follow the draft, had their say."""
+def _propose(logits: Floats, want: Want, draft: Draft) -> bool:
+    """Draft one more token where that pays, and say whether another one is wanted.
+
+    The processors, which follow the draft, have had their say by then.
+    """
+    draft.passes += 1
     for processor in want.processors:
         processor.apply(logits, want.history)
     best = int(logits.argmax())
-    draft.margins.append(_margin(logits, best))
+    if want.stops is not None:
+        draft.margins.append(_margin(logits, best))
+        if not want.stops.takes(want.slot, draft.margins):
+            return False
     if want.proposal is None:
         token = best
     else:
@@ -182,6 +191,9 @@ def _propose(logits: Floats, want: Want, draft: Draft) -> None:
         want.history.append(token)
         for processor in want.processors:
             processor.accept(token)
+    if len(draft.tokens) >= want.depth or token in want.stop_tokens:
+        return False
+    return want.stops is None or want.stops.goes_on(want.slot, draft.margins)
 
 
 def _margin(logits: Floats, best: int) -> float:
@@ -202,9 +214,3 @@ def _withdraw(want: Want, draft: Draft) -> None:
         del want.history[-n:]
         for processor in want.processors:
             processor.rollback(n)
-
-
-def _finished(want: Want, draft: Draft) -> bool:
-    if len(draft.tokens) >= want.depth or draft.tokens[-1] in want.stop_tokens:
-        return True
-    return want.goes_on is not None and not want.goes_on(want.slot, draft.margins)

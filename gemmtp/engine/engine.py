@@ -290,7 +290,7 @@ class Engine:
             run.processors,
             run.request.stop_tokens,
             run.verifier.proposal,
-            run.depth.goes_on,
+            run.depth if run.depth.watches else None,
             min(self._most(run), room),
         )
 
@@ -382,7 +382,7 @@ class Engine:
         round = Round(
             slots=len(runs),
             rows=sum(len(run.draft.tokens) + 1 for run in runs),
-            steps=max(len(run.draft.tokens) * (run.draft.source == MTP) for run in runs),
+            steps=max(run.draft.passes for run in runs),
             draft_seconds=draft,
             verify_seconds=verify,
             context=self._context(),

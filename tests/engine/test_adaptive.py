@@ -35,16 +35,19 @@ class Machine:
         self.tokens = self.seconds = 0.0
         self.depths: list[int] = []
 
-    def draft(self, chooser: AdaptiveDepth, slot: int, most: int) -> tuple[list[float], int]:
-        """The margins of one slot's draft, and how many of its tokens are kept."""
+    def draft(self, chooser: AdaptiveDepth, slot: int, most: int) -> tuple[list[float], int, int]:
+        """The margins of one slot's draft, its length, and how many of its tokens are kept."""
         margins: list[float] = []
-        accepted, alive = 0, True
-        while len(margins) < most and (not margins or chooser.goes_on(slot, margins)):
+        drafted, accepted, alive = 0, 0, True
+        while drafted < most and (not margins or chooser.goes_on(slot, margins)):
             kind = int(len(self.text) > 1 and self.random.random() > self.text[0][0])
             margins.append(1.0 + 4.0 * kind)
+            if not chooser.takes(slot, margins):
+                break
             alive = alive and self.random.random() < self.text[kind][1]
+            drafted += 1
             accepted += alive
-        return margins, accepted
+        return margins, drafted, accepted
 
     def play(self, chooser: AdaptiveDepth, rounds: int, slots: Sequence[int] = (0,)) -> float:
         """Tokens a second over ``rounds``."""
@@ -52,14 +55,14 @@ class Machine:
         for _ in range(rounds):
             plan = chooser.plan(slots, 100)
             drafts = [self.draft(chooser, s, k) for s, k in zip(slots, plan, strict=True)]
-            rows = sum(len(margins) + 1 for margins, _ in drafts)
-            steps = max(len(margins) for margins, _ in drafts)
+            rows = sum(drafted + 1 for _, drafted, _ in drafts)
+            steps = max(len(margins) for margins, _, _ in drafts)
             noise = float(self.random.lognormal(0.0, self.noise))
             draft, verify = steps * DRAFT * noise, self.verify(rows) * noise
-            for slot, (margins, accepted) in zip(slots, drafts, strict=True):
-                chooser.learn(slot, len(margins), accepted, margins)
+            for slot, (margins, drafted, accepted) in zip(slots, drafts, strict=True):
+                chooser.learn(slot, drafted, accepted, margins)
                 self.tokens += 1 + accepted
-                self.depths.append(len(margins))
+                self.depths.append(drafted)
             chooser.observe(Round(len(slots), rows, steps, draft, verify, 100))
             self.seconds += draft + verify
         return (self.tokens - before[0]) / (self.seconds - before[1])
@@ -104,6 +107,22 @@ def test_a_sure_drafter_goes_deeper_and_an_unsure_one_stops() -> None:
     best = max(rate(verify, patches, depth) for depth in range(MOST + 1))
     reached = [Machine(verify, patches, seed=seed).play(adaptive(), 1000) for seed in range(3)]
     assert np.median(reached) >= 1.05 * best
+
+
+def test_where_every_row_costs_only_sure_tokens_are_verified() -> None:
+    def verify(n: int) -> float:
+        return 0.4 + 0.06 * n
+
+    crowd = list(range(8))
+    patches = [(0.5, 0.3), (0.5, 0.95)]
+    best = max(
+        8 * sum(0.625**i for i in range(depth + 1)) / (verify(8 * (depth + 1)) + depth * DRAFT)
+        for depth in range(MOST + 1)
+    )
+    reached = [
+        Machine(verify, patches, seed=seed).play(adaptive(crowd), 400, crowd) for seed in range(3)
+    ]
+    assert np.median(reached) >= 1.03 * best
 
 
 def test_it_follows_a_machine_and_a_text_that_change() -> None:

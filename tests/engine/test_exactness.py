@@ -29,6 +29,7 @@ from gemmtp.engine.verify import Rule
 from tests.support import faults
 from tests.support.law import (
     FILTERED,
+    Choosy,
     Mixed,
     RoughDrafter,
     Source,
@@ -66,7 +67,7 @@ def drafts(q: Model, depth: int, stop_early: bool) -> Iterator[tuple[Text, Fract
     """Every draft and its probability; the early stop looks at q alone, before the draw."""
 
     def grow(draft: Text, probability: Fraction) -> Iterator[tuple[Text, Fraction]]:
-        if len(draft) == depth or (stop_early and draft and max(q(draft).p) < Fraction(1, 2)):
+        if len(draft) == depth or (stop_early and max(q(draft).p) < Fraction(1, 2)):
             yield draft, probability
             return
         here = q(draft)
@@ -298,6 +299,14 @@ def test_the_engine_emits_the_targets_distribution(
 ) -> None:
     counts = counted(SAMPLES, rule, sampling, source=source, processing=processing)
     assert deviations(counts, law_of_target(sampling, processing)) < BOUND
+
+
+@pytest.mark.parametrize("rule", ["compare", "reject", "block"])
+def test_a_token_left_out_for_the_drafters_row_changes_no_distribution(rule: Rule) -> None:
+    depth = Choosy(3)
+    counts = counted(SAMPLES, rule, FILTERED, depth=depth, processing=processors())
+    assert deviations(counts, law_of_target(FILTERED, processors())) < BOUND
+    assert 0.2 < depth.taken / depth.looked < 0.8
 
 
 @pytest.mark.parametrize(

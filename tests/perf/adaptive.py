@@ -3,8 +3,10 @@
     python -m tests.perf.adaptive                    # cost-shaped demo set, by category
     python -m tests.perf.adaptive --worst            # where drafting cannot pay
 
-A pair answers a prompt by every variant, one right after the other. The adaptive chooser is one
-for all prompts, as in a process that goes on or remembers. The worst cases are the demo set as it
+First all depths answer a few prompts in turn, which says the best fixed one. Then come the pairs
+that count: a prompt is answered adaptively, plainly and at that depth, one right after the other.
+The adaptive chooser is one for all prompts, as in a process that goes on or remembers. The worst
+cases are the demo set as it
 is, whose target costs little more than its drafter, and the cost-shaped set with a drafter whose
 input is scrambled.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import gguf
@@ -32,8 +35,9 @@ from .spread import print_table
 N_CTX = 1024
 MOST = 8
 DEPTHS = (0, 1, 2, 3, 4, 6)
-MAX_TOKENS = 96
+MAX_TOKENS = 64
 WARM = 6
+"""Prompts that say which fixed depth is the best."""
 SCRAMBLED = "nextn.pre_projection.weight"
 
 
@@ -49,6 +53,15 @@ def scrambled(drafter: Path, folder: Path) -> Path:
     return path
 
 
+@dataclass
+class Measured:
+    """Columns by depth, None for the adaptive one; ``tried`` are those of the prompts before."""
+
+    tried: dict[int | None, Column]
+    best: int
+    counted: dict[int | None, Column]
+
+
 def measure(
     runner: Runner,
     asked: Sequence[Sequence[int]],
@@ -56,35 +69,39 @@ def measure(
     chooser: AdaptiveDepth,
     depths: Sequence[int],
     sampling: SamplingParameters,
-) -> dict[int | None, Column]:
-    """One column a depth, None for the adaptive one."""
-    variants = [None, *depths]
-    columns: dict[int | None, Column] = {variant: Column() for variant in variants}
-    for turn in range(-WARM, pairs):
-        at = turn % len(variants)
-        for variant in variants[at:] + variants[:at]:
-            depth = chooser if variant is None else variant
-            prompt = asked[turn % len(asked)]
-            run = runner.run(prompt, depth, MAX_TOKENS, sampling=sampling, stop=True)
-            if turn >= 0:
+) -> Measured | None:
+    """None where the answers are too short for a round."""
+
+    def answered(variants: Sequence[int | None], turns: range) -> dict[int | None, Column]:
+        columns: dict[int | None, Column] = {variant: Column() for variant in variants}
+        for turn in turns:
+            at = turn % len(variants)
+            for variant in [*variants[at:], *variants[:at]]:
+                depth = chooser if variant is None else variant
+                prompt = asked[turn % len(asked)]
+                run = runner.run(prompt, depth, MAX_TOKENS, sampling=sampling, stop=True)
                 columns[variant].emitted.append(run.round_tokens)
                 columns[variant].rounds.append(run.rounds)
                 columns[variant].seconds.append(run.seconds)
-    return columns
+        return columns
+
+    tried = answered([None, *depths], range(-WARM, 0))
+    if not sum(tried[0].emitted):
+        return None
+    best = max(depths, key=lambda depth: tried[depth].rate)
+    return Measured(tried, best, answered(list(dict.fromkeys([None, 0, best])), range(pairs)))
 
 
-def row_of(name: str, columns: dict[int | None, Column]) -> list[str]:
+def row_of(name: str, measured: Measured) -> list[str]:
     """Rates, and what the adaptive depth makes of plain decoding and of the best fixed depth."""
-    fixed = {depth: column for depth, column in columns.items() if depth is not None}
-    best = max(fixed, key=lambda depth: fixed[depth].rate)
-    adaptive = columns[None]
+    adaptive, fixed = measured.counted[None], measured.counted
     return [
         name,
-        *(f"{column.rate:.1f}" for column in fixed.values()),
+        *(f"{column.rate:.1f}" for depth, column in measured.tried.items() if depth is not None),
         f"{adaptive.rate:.1f}",
         adaptive.rate_over(fixed[0]).show(),
-        f"{best}",
-        adaptive.rate_over(fixed[best]).show(),
+        f"{measured.best}",
+        adaptive.rate_over(fixed[measured.best]).show(),
         f"{adaptive.a_round:.2f}",
     ]
 
@@ -117,11 +134,11 @@ def main() -> None:
             with open_pair(*pair, n_ctx=N_CTX, max_depth=MOST, threads=arguments.threads) as runner:
                 asked = prompts(runner, arguments.pairs, arguments.categories)
                 for name, of_category in asked.items():
-                    columns = measure(
+                    measured = measure(
                         runner, of_category, arguments.pairs, chooser, arguments.depths, sampling
                     )
-                    if sum(columns[0].emitted):
-                        rows.append(row_of(label + name, columns))
+                    if measured is not None:
+                        rows.append(row_of(label + name, measured))
                         print(*rows[-1], sep=" | ", flush=True)
     fixed = [f"draft {d}" if d else "plain" for d in arguments.depths]
     head = [f"T = {arguments.temperature:g}, tok/s", *fixed, "adaptive", "x plain", "best"]

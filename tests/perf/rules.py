@@ -29,7 +29,7 @@ from .spread import print_table
 RULES: tuple[Rule, ...] = ("compare", "reject", "block")
 N_CTX = 1024
 MOST = 8
-MAX_TOKENS = 96
+MAX_TOKENS = 64
 WARM = 6
 """Answers before the counting begins: adaptive depths and sharpness are learned by then."""
 

@@ -32,7 +32,7 @@ class Dropping(MtpDrafting):
         drafts = super().draft(wants)
         for draft in drafts:
             if draft.q and draft.q[-1].of(draft.tokens[-1]) < LOW:
-                del draft.tokens[-1], draft.q[-1], draft.margins[-1]
+                del draft.tokens[-1], draft.q[-1]
         return drafts
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from gemmtp.engine.backend import FakeDrafter, FakeTarget, Floats
-from gemmtp.engine.depth import FixedDepth
+from gemmtp.engine.depth import DepthChooser, FixedDepth
 from gemmtp.engine.drafting import Draft, DraftSource, MtpDrafting, NoDrafting, Want
 from gemmtp.engine.engine import Engine, Request, Token
 from gemmtp.engine.penalties import PenaltyParameters
@@ -74,6 +74,27 @@ class Mixed(MtpDrafting):
         return drafts
 
 
+class Choosy(FixedDepth):
+    """Takes a token where the drafter is sure of it, and goes on where it was sure of the last."""
+
+    watches = True
+
+    def __init__(self, depth: int) -> None:
+        super().__init__(depth)
+        self.looked = self.taken = 0
+
+    def goes_on(self, slot: int, margins: Sequence[float]) -> bool:
+        return margins[-1] > SURE_TO_GO_ON
+
+    def takes(self, slot: int, margins: Sequence[float]) -> bool:
+        took = margins[-1] > SURE_TO_TAKE
+        self.looked += 1
+        self.taken += took
+        return took
+
+
+SURE_TO_TAKE, SURE_TO_GO_ON = 0.6, 0.9
+"""In logits; each is passed by some tokens of the rough drafter and not by others."""
 Source = Callable[[FakeDrafter], DraftSource]
 
 
@@ -82,14 +103,14 @@ def counted(
     rule: Rule | None,
     sampling: SamplingParameters,
     *,
-    depth: int = 2,
+    depth: DepthChooser | None = None,
     source: Source = MtpDrafting,
     processing: tuple[Processor, ...] = (),
 ) -> Counter[Text]:
     """How often each text is said in ``n`` answers; rule None decodes plainly."""
     target = WideTarget(n_vocab=VOCABULARY, n_ctx=64, seed=5)
     drafting = NoDrafting("plain") if rule is None else source(RoughDrafter(target))
-    engine = Engine(target, drafting, FixedDepth(depth))
+    engine = Engine(target, drafting, depth or FixedDepth(2))
     request = Request(PROMPT, sampling, LENGTH, accept=rule or "auto", processors=processing)
     return Counter(
         tuple(event.token for event in engine.generate(request) if isinstance(event, Token))
