@@ -22,15 +22,9 @@ from numpy.typing import NDArray
 
 from gemmtp.engine.backend import Floats
 from gemmtp.engine.noise import Noise
+from gemmtp.engine.topk import top_k
 from gemmtp.engine.wide import Wide
 from gemmtp.errors import UsageError
-
-WIDEST_SLACK, SLACK_STEP = np.float32(2.0), np.float32(0.8)
-"""How much lower than the last row's k-th logit the next row's may lie before all are sorted, and
-what that is multiplied by where it lets through too many."""
-
-MANY = 16
-"""So many times k are too many."""
 
 NOTHING_LEFT = "No token may be chosen here.", "Loosen the logit biases."
 
@@ -112,14 +106,11 @@ class Distribution:
 class Shaper:
     """Turns rows of logits into distributions.
 
-    The edge of top-k is looked for above a threshold that the row before suggests; where that
-    leaves too few tokens, in the whole row. The result does not depend on it. Without top-k,
-    :class:`~gemmtp.engine.wide.Wide` does the work.
+    Without top-k, :class:`~gemmtp.engine.wide.Wide` does the work.
     """
 
     def __init__(self, parameters: SamplingParameters) -> None:
         self.parameters = parameters
-        self._threshold, self._slack = np.float32(-np.inf), WIDEST_SLACK
         self._wide = Wide(parameters.temperature, parameters.top_p, parameters.min_p)
 
     def __call__(self, logits: Floats) -> Distribution:
@@ -129,11 +120,19 @@ class Shaper:
         away.
         """
         parameters = self.parameters
-        if self._whole(logits):
+        if self.whole(len(logits)):
             ids, p = self._wide.kept(self._weights(logits))
             return Distribution(ids, p / p.sum(), wide=True)
-        ids = self._top_k(logits, parameters.top_k)
-        p = self._shares(logits, ids)
+        ids = top_k(logits, parameters.top_k)
+        return self.among(ids, logits[ids])
+
+    def among(self, ids: NDArray[np.int64], logits: Floats) -> Distribution:
+        """The distribution over those tokens of a row that top-k has left, with their logits.
+
+        Raises as the whole does.
+        """
+        parameters = self.parameters
+        p = self._shares(logits)
         if parameters.top_p < 1.0:
             keep = _nucleus(p, parameters.top_p)
             ids, p = ids[keep], p[keep]
@@ -143,13 +142,13 @@ class Shaper:
 
     def choose(self, logits: Floats, noise: Noise) -> int:
         """The token that the distribution's ``draw`` gives, without making the distribution."""
-        if self._whole(logits):
+        if self.whole(len(logits)):
             return self._wide.draw(self._weights(logits), noise)
         return self(logits).draw(noise)
 
-    def _whole(self, logits: Floats) -> bool:
-        """Whether top-k is off."""
-        return not 0 < self.parameters.top_k < len(logits)
+    def whole(self, n_vocab: int) -> bool:
+        """Whether top-k is off, or lets the whole row through."""
+        return not 0 < self.parameters.top_k < n_vocab
 
     def _weights(self, logits: Floats) -> Floats:
         best = logits.max()
@@ -157,30 +156,14 @@ class Shaper:
             raise UsageError(*NOTHING_LEFT)
         return self._wide.weights(logits, best)
 
-    def _shares(self, logits: Floats, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-        """float64[k]: the probabilities of ``ids`` among themselves."""
-        if not len(ids):
+    def _shares(self, logits: Floats) -> NDArray[np.float64]:
+        """float64[k]: the probabilities of tokens among themselves."""
+        if not len(logits):
             raise UsageError(*NOTHING_LEFT)
-        scaled = logits[ids].astype(np.float64) / self.parameters.temperature
+        scaled = logits.astype(np.float64) / self.parameters.temperature
         p = np.exp(scaled - scaled.max())
         shares: NDArray[np.float64] = p / p.sum()
         return shares
-
-    def _top_k(self, logits: Floats, k: int) -> NDArray[np.int64]:
-        """The ``k`` tokens of the highest logits, ties with the k-th included, by id."""
-        ids = np.flatnonzero(logits >= self._threshold)
-        if len(ids) > MANY * k:
-            self._slack *= SLACK_STEP
-        elif len(ids) < k:
-            self._slack = WIDEST_SLACK
-            ids = np.flatnonzero(logits > -np.inf)
-        if len(ids) <= k:
-            return ids
-        values = logits[ids]
-        edge = np.partition(values, len(ids) - k)[len(ids) - k]
-        self._threshold = edge - self._slack
-        kept: NDArray[np.int64] = ids[values >= edge]
-        return kept
 
 
 def _nucleus(p: NDArray[np.float64], top_p: float) -> NDArray[np.bool_]:
