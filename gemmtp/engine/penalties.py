@@ -1,12 +1,11 @@
 """Penalties on what was said before: repeat, presence and frequency; DRY lies in its own module.
 
-Each counts the text it sees: on the first look the history is the prompt, and from there on it
+The repeat penalty and DRY count the prompt too, as llama.cpp and transformers do: they take in the
+history at the first look. Presence and frequency count the answer alone, as OpenAI's API and vLLM
+do: what was accepted, before the first look too, where an answer goes on in another request. Each
 follows ``accept`` and ``rollback``, so a drafted prefix counts at the rows behind it and what was
 rejected of it does not. A row costs as much as there are tokens to penalise, not as the history is
 long. Negative tokens, which stand for rows of an image, are left out.
-
-The repeat penalty and DRY count the prompt too, as llama.cpp and transformers do; presence and
-frequency count the answer alone, as OpenAI's API and vLLM do.
 """
 
 from __future__ import annotations
@@ -199,27 +198,23 @@ class AnswerPenalty:
 
     def __init__(self, presence: float, frequency: float) -> None:
         self._presence, self._frequency = np.float32(presence), np.float32(frequency)
-        self._answer: list[int] | None = None
+        self._answer: list[int] = []
         self._counts = _Counts()
 
     def apply(self, logits: Floats, history: Sequence[int]) -> None:
-        if self._answer is None:
-            self._answer = []
         counts = self._counts
         logits[counts.ids] -= self._presence + self._frequency * counts.counts
 
     def accept(self, token: int) -> None:
-        if self._answer is not None:
-            self._answer.append(token)
-            self._counts.add(token)
+        self._answer.append(token)
+        self._counts.add(token)
 
     def rollback(self, n: int) -> None:
-        if self._answer is not None:
-            for _ in range(n):
-                self._counts.take(self._answer.pop())
+        for _ in range(n):
+            self._counts.take(self._answer.pop())
 
     def fork(self) -> Self:
         twin = type(self)(float(self._presence), float(self._frequency))
-        twin._answer = None if self._answer is None else list(self._answer)
+        twin._answer = list(self._answer)
         twin._counts = self._counts.fork()
         return twin

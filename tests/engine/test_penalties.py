@@ -119,6 +119,16 @@ def test_dry_is_bounded_where_a_text_repeats_itself_for_ever() -> None:
     assert logits[1] < -1e38
 
 
+def test_an_answer_that_goes_on_in_another_request_counts_from_its_beginning() -> None:
+    """As in a chat whose context was full: what was said is in the prompt by then."""
+    (penalty,) = PenaltyParameters(presence=0.5, frequency=0.25).processors()
+    for token in (3, 3, 4):
+        penalty.accept(token)
+    logits = np.zeros(6, np.float32)
+    penalty.apply(logits, [1, 2, 3, 3, 4])
+    assert logits.tolist() == [0, 0, 0, -1.0, -0.75, 0]
+
+
 def test_forbidden_tokens_stay_forbidden() -> None:
     logits = np.array([-np.inf, 1.0], np.float32)
     for processor in PenaltyParameters(repeat=1.5, dry_multiplier=1.0).processors():
