@@ -45,6 +45,7 @@ class LookupText:
     def __init__(self) -> None:
         self._index = NGrams(SIZES)
         self._replaced = True
+        self._whole = True
 
     def begin(self) -> None:
         """The text may be another one from here on."""
@@ -55,7 +56,11 @@ class LookupText:
 
         Until :meth:`begin` is called, a text only grows.
         """
+        if not self._whole:
+            # Ctrl-C came while the text was taken in.
+            self._index, self._replaced = NGrams(SIZES), True
         index, replaced = self._index, self._replaced
+        self._whole = False
         if replaced:
             self._replaced = False
             shared = _shared(index.tokens, text)
@@ -63,6 +68,7 @@ class LookupText:
         new = list(text[len(index.tokens) :])
         for token in new:
             index.append(token)
+        self._whole = True
         return None if replaced else new
 
     def longest(self) -> Match | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from gemmtp.engine.lookup import LookupText, MatchAcceptance
 from gemmtp.engine.ngrams import NGrams
 from gemmtp.engine.processors import SuppressTokens
 from gemmtp.engine.sampling import SamplingParameters
+from tests.support.interruption import interrupted_at
 
 
 @settings(max_examples=80, deadline=None)
@@ -88,6 +91,22 @@ def test_another_text_in_the_same_slot_keeps_what_both_begin_with() -> None:
     match = lookup.longest()
     assert match is not None
     assert lookup.continuation(match.at, 1) == [9]
+
+
+def test_ctrl_c_may_come_while_a_text_is_taken_in() -> None:
+    for line in itertools.count(1):
+        lookup = followed([1, 2, 3, 1, 2, 3])
+        lookup.begin()
+        with suppress(KeyboardInterrupt), interrupted_at(line, "ngrams", "lookup") as run:
+            lookup.follow([1, 2, 4, 1, 2, 4, 5])
+        for text in ([1, 2, 5, 6], [9, 8, 1, 9, 8]):
+            lookup.begin()
+            lookup.follow(text)
+        assert lookup.longest() == (1, 2)
+        assert lookup.continuation(1, 2) == [1, 9]
+        if run[0] < line:
+            break
+    assert line > 50
 
 
 def test_acceptance_is_learned_by_the_length_of_the_match() -> None:
