@@ -49,6 +49,7 @@ class DryPenalty:
         self._allowed, self._last_n = allowed_length, last_n
         self._breakers = frozenset(breakers)
         self._most = int(LARGEST_LOG / math.log(base)) if base > SMALLEST_BASE else 0
+        self._longest = allowed_length + self._most
         self._begun = False
         self._text = NGrams((allowed_length,), self._breakers)
         # After every token: where its repetitions end, and how long they are.
@@ -59,7 +60,9 @@ class DryPenalty:
             self._begun = True
             for token in history:
                 if token >= 0:
-                    self.accept(token)
+                    self._text.append(token)
+            # Only now: a text of one line a thousand times has a million repetitions on its way.
+            self._matches = [{at: self._text.match(at, self._longest) for at in self._ends()}]
         penalties = self._penalties()
         if penalties:
             ids = np.fromiter(penalties, np.int64, len(penalties))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 import numpy as np
@@ -116,6 +117,16 @@ def test_dry_is_bounded_where_a_text_repeats_itself_for_ever() -> None:
     logits = np.zeros(3, np.float32)
     dry.apply(logits, [1] * 2000)
     assert np.isfinite(logits).all()
+    assert logits[1] < -1e38
+
+
+def test_dry_takes_in_a_prompt_that_repeats_itself_in_moments() -> None:
+    (dry,) = PenaltyParameters(dry_multiplier=1.0).processors()
+    logits = np.zeros(3, np.float32)
+    began = time.process_time()
+    dry.apply(logits, [1, 2] * 4000)
+    # Three seconds, were every repetition on the way looked at.
+    assert time.process_time() - began < 1.0
     assert logits[1] < -1e38
 
 
