@@ -13,6 +13,7 @@ from gemmtp.engine.depth import DepthChooser, Round
 from gemmtp.engine.processors import Processor
 from gemmtp.engine.proposal import Proposal
 from gemmtp.engine.sampling import Distribution
+from gemmtp.errors import UsageError
 
 Source = Literal["mtp", "lookup"]
 """Who proposed a draft: the multi-token-prediction head, or the text itself."""
@@ -173,9 +174,15 @@ def _propose(logits: Floats, want: Want, draft: Draft) -> bool:
     The processors, which follow the draft, have had their say by then.
     """
     draft.passes += 1
-    for processor in want.processors:
-        processor.apply(logits, want.history)
+    try:
+        for processor in want.processors:
+            processor.apply(logits, want.history)
+    except UsageError:
+        # A grammar lets nothing through behind this draft, which the target may never say.
+        return False
     best = int(logits.argmax())
+    if not np.isfinite(logits[best]):
+        return False
     if want.stops is not None:
         draft.margins.append(_margin(logits, best))
         if not want.stops.takes(want.slot, draft.margins):
@@ -199,8 +206,6 @@ def _propose(logits: Floats, want: Want, draft: Draft) -> bool:
 def _margin(logits: Floats, best: int) -> float:
     """How far the second logit lies below that of ``best``."""
     highest = logits[best]
-    if highest == -np.inf:
-        return 0.0
     logits[best] = -np.inf
     margin = float(highest - logits.max())
     logits[best] = highest

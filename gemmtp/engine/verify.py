@@ -68,6 +68,19 @@ class Rows:
             )
         return logits
 
+    def behind_draft(self, i: int) -> Floats | None:
+        """The same; None where the draft leads to where no token is left.
+
+        What leads there is not said yet, and may never be. Nothing is drafted before row 0, so that
+        raises.
+        """
+        try:
+            return self.logits(i)
+        except UsageError:
+            if not i:
+                raise
+            return None
+
     def accept(self, token: int) -> None:
         """The history goes on with ``token``."""
         self.history.append(token)
@@ -117,7 +130,10 @@ class SampleAndCompare:
     def verify(self, rows: Rows, draft: Draft, ends: Ends) -> list[int]:
         emitted: list[int] = []
         for i in range(len(draft.tokens) + 1):
-            token = self._choose(rows.logits(i), len(rows.history))
+            logits = rows.behind_draft(i)
+            if logits is None:
+                break
+            token = self._choose(logits, len(rows.history))
             rows.accept(token)
             emitted.append(token)
             if ends(token) or i == len(draft.tokens) or token != draft.tokens[i]:
@@ -172,7 +188,10 @@ class Reject(_Sampled):
         emitted: list[int] = []
         for i in range(len(draft.tokens) + 1):
             position = len(rows.history)
-            p = self._shaper(rows.logits(i))
+            logits = rows.behind_draft(i)
+            if logits is None:
+                break
+            p = self._shaper(logits)
             drafted = draft.tokens[i] if i < len(draft.tokens) else None
             if drafted is None:
                 token = p.draw(self._noise(position, _EMIT))
@@ -197,29 +216,37 @@ class Block(_Sampled):
     rule: Rule = "block"
 
     def verify(self, rows: Rows, draft: Draft, ends: Ends) -> list[int]:
-        k, start = len(draft.tokens), len(rows.history)
-        p = []
-        for i in range(k + 1):
-            p.append(self._shaper(rows.logits(i)))
-            if i < k:
-                rows.accept(draft.tokens[i])
-        rows.rollback(k)
+        start = len(rows.history)
+        p = self._along(rows, draft.tokens)
+        tokens = draft.tokens[: len(p)]
         kept, weight = 0, 1.0
-        for i, step in enumerate(block_steps(p, draft.q, draft.tokens), 1):
+        for i, step in enumerate(block_steps(p, draft.q, tokens), 1):
             if self._noise(start + i, _ACCEPT).uniform() < step.keep:
                 kept, weight = i, step.weight
-        for i in range(min(kept + 1, k)):
+        for i in range(min(kept + 1, len(tokens))):
             self._look(i, p[i], draft)
-        noise = self._noise(start + kept, _EMIT)
-        last = p[k] if kept == k else residual(p[kept], draft.q[kept], weight)
+        said = tokens[:kept]
+        if kept < len(p):
+            last = residual(p[kept], draft.q[kept], weight) if kept < len(tokens) else p[kept]
+            said.append(last.draw(self._noise(start + kept, _EMIT)))
         emitted: list[int] = []
-        for token in (*draft.tokens[:kept], last.draw(noise)):
+        for token in said:
             rows.accept(token)
             emitted.append(token)
             if ends(token):
                 break
         self._next_round()
         return emitted
+
+    def _along(self, rows: Rows, drafted: Sequence[int]) -> list[Distribution]:
+        """The target's distributions along the draft, as far as one leads on."""
+        p: list[Distribution] = []
+        while len(p) <= len(drafted) and (logits := rows.behind_draft(len(p))) is not None:
+            p.append(self._shaper(logits))
+            if len(p) <= len(drafted):
+                rows.accept(drafted[len(p) - 1])
+        rows.rollback(min(len(p), len(drafted)))
+        return p
 
 
 RULES: dict[Rule, Callable[[SamplingParameters, int, Sharpness | None], Verifier]] = {
