@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from gemmtp.engine.backend import Floats
 from gemmtp.engine.noise import Noise
 from gemmtp.engine.rejection import overlap
-from gemmtp.engine.sampling import Distribution, SamplingParameters, Shaper
+from gemmtp.engine.sampling import MOST_TEMPERATURE, Distribution, SamplingParameters, Shaper
 from gemmtp.engine.topk import top_k
 
 FACTORS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25)
@@ -61,10 +61,10 @@ class Sharpness:
 
     def __init__(self, parameters: SamplingParameters) -> None:
         self._top_k = parameters.top_k
+        temperatures = {f: min(f * parameters.temperature, MOST_TEMPERATURE) for f in FACTORS if f}
         self._shapers = {
-            factor: Shaper(replace(parameters, temperature=factor * parameters.temperature))
-            for factor in FACTORS
-            if factor
+            factor: Shaper(replace(parameters, temperature=temperature))
+            for factor, temperature in temperatures.items()
         }
         self._kept = dict.fromkeys(FACTORS, 0.0)
         self.looks = 0

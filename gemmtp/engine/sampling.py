@@ -23,8 +23,10 @@ from numpy.typing import NDArray
 from gemmtp.engine.backend import Floats
 from gemmtp.engine.noise import Noise
 from gemmtp.engine.topk import top_k
-from gemmtp.engine.wide import Wide
+from gemmtp.engine.wide import SMALLEST_TEMPERATURE, Wide
 from gemmtp.errors import UsageError
+
+MOST_TEMPERATURE = 100.0
 
 NOTHING_LEFT = "No token may be chosen here.", "Loosen the logit biases."
 
@@ -44,8 +46,10 @@ class SamplingParameters:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.temperature <= 100.0:
-            raise UsageError(f"Temperature must lie between 0 and 100, not {self.temperature}.")
+        if not 0.0 <= self.temperature <= MOST_TEMPERATURE:
+            raise UsageError(
+                f"Temperature must lie between 0 and {MOST_TEMPERATURE:g}, not {self.temperature}."
+            )
         if self.top_k < 0:
             raise UsageError(f"Top-k must be 0 (off) or more, not {self.top_k}.")
         if not 0.0 < self.top_p <= 1.0:
@@ -160,7 +164,8 @@ class Shaper:
         """float64[k]: the probabilities of tokens among themselves."""
         if not len(logits):
             raise UsageError(*NOTHING_LEFT)
-        scaled = logits.astype(np.float64) / self.parameters.temperature
+        temperature = max(self.parameters.temperature, SMALLEST_TEMPERATURE)
+        scaled = logits.astype(np.float64) / temperature
         p = np.exp(scaled - scaled.max())
         shares: NDArray[np.float64] = p / p.sum()
         return shares

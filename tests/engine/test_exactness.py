@@ -24,7 +24,7 @@ from gemmtp.engine.drafting import MtpDrafting
 from gemmtp.engine.engine import Engine, Request, Token
 from gemmtp.engine.processors import Processor
 from gemmtp.engine.rejection import block_steps, overlap
-from gemmtp.engine.sampling import Distribution, SamplingParameters
+from gemmtp.engine.sampling import MOST_TEMPERATURE, Distribution, SamplingParameters
 from gemmtp.engine.verify import Rule
 from tests.support import faults
 from tests.support.law import (
@@ -332,6 +332,18 @@ def test_drawn_drafts_are_kept_more_often_than_compared_ones() -> None:
         assert end.statistics.rule == rule  # type: ignore[union-attr]
     assert kept["reject"] > 1.1 * kept["compare"]
     assert kept["block"] > 1.1 * kept["compare"]
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-308, 99.0, MOST_TEMPERATURE])
+@pytest.mark.parametrize("top_k", [0, 3])
+def test_every_temperature_that_may_be_asked_for_draws(temperature: float, top_k: int) -> None:
+    target = WideTarget(n_vocab=6, n_ctx=100, seed=5)
+    engine = Engine(target, MtpDrafting(RoughDrafter(target)), FixedDepth(3))
+    request = Request([1, 2], SamplingParameters(temperature, top_k), 60)
+    said = [e.token for e in engine.generate(request) if isinstance(e, Token)]
+    greedy = [e.token for e in engine.generate(Request([1, 2], max_tokens=60)) if type(e) is Token]
+    assert len(said) == 60
+    assert (said == greedy) == (temperature < 1)
 
 
 def test_a_seed_compares_and_fresh_draws_do_not() -> None:
