@@ -157,6 +157,8 @@ class CombinedDrafting:
             pace.add(last.round, sum(said))
 
     def _propose(self, wants: Sequence[Want]) -> None:
+        # Also what was proposed to slots that have ended.
+        self._proposed.clear()
         for want in wants:
             text = self._texts[want.slot]
             match = text.longest() if want.most else None

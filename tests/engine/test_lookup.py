@@ -230,6 +230,17 @@ def test_the_drafter_is_tried_again_while_a_text_is_copied() -> None:
     assert "mtp" in machine.sources[30:]
 
 
+def test_a_neighbour_that_has_ended_says_nothing_of_the_text_that_goes_on() -> None:
+    source = CombinedDrafting(Steady(2.0))
+    fresh, copied = random_text(40, 6), [*random_text(20, 7)] * 2
+    for slot in (0, 1):
+        source.begin(slot)
+    source.draft([want(fresh[:20], 0), want(copied, 1)])
+    assert source._last.copying
+    source.draft([want(fresh[:21], 0)])
+    assert not source._last.copying
+
+
 class Parrot(FakeTarget):
     """A target that likes to say what its prompt said: its text is easy to look up."""
 
