@@ -231,7 +231,7 @@ def test_the_drafter_is_tried_again_while_a_text_is_copied() -> None:
 
 
 def test_a_neighbour_that_has_ended_says_nothing_of_the_text_that_goes_on() -> None:
-    source = CombinedDrafting(Steady(2.0))
+    source = CombinedDrafting(NoDrafting("none"))
     fresh, copied = random_text(40, 6), [*random_text(20, 7)] * 2
     for slot in (0, 1):
         source.begin(slot)
