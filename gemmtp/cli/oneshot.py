@@ -26,7 +26,7 @@ from gemmtp.cli.repetition import Repetition
 from gemmtp.cli.session import Wanted, answered, open_session
 from gemmtp.engine.adaptive import AdaptiveDepth
 from gemmtp.engine.combined import MOST as LONGEST_LOOKUP
-from gemmtp.engine.depth import DepthChooser, FixedDepth, HeuristicDepth
+from gemmtp.engine.depth import FOR_THE_SEED, DepthChooser, FixedDepth, HeuristicDepth
 from gemmtp.engine.engine import Request
 from gemmtp.engine.media import Media
 from gemmtp.engine.processors import LogitBias, Processor, SuppressTokens
@@ -214,7 +214,7 @@ def chosen_depth(options: Options, files: ModelFiles) -> DepthChooser:
         if options.seed is not None and options.accept in ("reject", "block"):
             # The text then depends on the depth, and a depth that follows the clock would break
             # the seed's promise.
-            return FixedDepth(most)
+            return FixedDepth(most, FOR_THE_SEED)
         return AdaptiveDepth(most, max(most, ADAPTIVE_MOST))
     try:
         if word == "heuristic":

@@ -14,6 +14,9 @@ MAX_DEPTH = 16
 HEURISTIC_START = 3
 """Where the heuristic begins: the depth that llama.cpp's MTP drafting uses throughout."""
 
+FOR_THE_SEED = "so that the seed repeats the text"
+"""Why a depth is fixed that was not asked for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Round:
@@ -101,10 +104,10 @@ class _Unclocked:
 
 
 class FixedDepth(_Unclocked):
-    """Always the same depth."""
+    """Always the same depth; ``because`` says why, behind a comma."""
 
-    def __init__(self, depth: int) -> None:
-        self._depth = checked_depth(depth)
+    def __init__(self, depth: int, because: str = "as asked") -> None:
+        self._depth, self._because = checked_depth(depth), because
 
     @property
     def most(self) -> int:
@@ -120,7 +123,14 @@ class FixedDepth(_Unclocked):
         return f"{self._depth}"
 
     def explain(self) -> str:
-        return f"{self._depth}, as asked"
+        return f"{self._depth}, {self._because}"
+
+
+def unclocked(depth: DepthChooser) -> DepthChooser:
+    """``depth``, or a fixed one in place of one that watches what comes and follows the clock."""
+    if not depth.watches:
+        return depth
+    return FixedDepth(min(HEURISTIC_START, depth.most), FOR_THE_SEED)
 
 
 class HeuristicDepth(_Unclocked):

@@ -21,7 +21,7 @@ import numpy as np
 
 from gemmtp.engine.backend import Floats, Target
 from gemmtp.engine.checkpoints import Checkpoints
-from gemmtp.engine.depth import DepthChooser, FixedDepth, Round
+from gemmtp.engine.depth import DepthChooser, FixedDepth, Round, unclocked
 from gemmtp.engine.drafting import MTP, Draft, DraftSource, Want
 from gemmtp.engine.media import check_media
 from gemmtp.engine.prefill import Prefilling, shared_with
@@ -106,6 +106,8 @@ class Engine:
             [] if ahead or not self.target.window else points.marks(slot.held, prompt, media),
             ahead,
         )
+        if run.promised:
+            run.depth = unclocked(run.depth)
         self._prefilling.follow(run, self._runs.values())
         self._runs[slot.index] = run
         run.depth.join(slot.index, rule)
@@ -303,10 +305,7 @@ class Engine:
 
     def _most(self, run: Run) -> int:
         """The longest draft that may be verified, whoever makes it; 0 where none is wanted."""
-        # A seed promises the same text again. Where the text depends on the draft, the draft may
-        # not depend on the clock.
-        promised = run.request.sampling.seed is not None and run.statistics.rule != "compare"
-        if run.depth.most == 0 or promised:
+        if run.depth.most == 0 or run.promised:
             return 0
         return min(self.target.max_outputs, self.target.max_rows) // self.target.n_slots - 1
 

@@ -39,6 +39,14 @@ class Run:
     def filling(self) -> bool:
         return self.slot.held < len(self.request.prompt)
 
+    @property
+    def promised(self) -> bool:
+        """Whether a seed promises a text again that depends on drafts.
+
+        They may then not depend on the clock.
+        """
+        return self.request.sampling.seed is not None and self.statistics.rule != "compare"
+
     def ends(self, token: int) -> bool:
         """Whether the text ends with ``token``; asked once for every emitted token."""
         request = self.request

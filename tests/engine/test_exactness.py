@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from gemmtp.engine import rejection
+from gemmtp.engine.adaptive import AdaptiveDepth
 from gemmtp.engine.depth import FixedDepth
 from gemmtp.engine.drafting import MtpDrafting
 from gemmtp.engine.engine import Engine, Request, Token
@@ -364,3 +365,17 @@ def test_the_same_seed_repeats_a_rejection_sampled_text_at_one_depth() -> None:
             events = engine.generate(Request([1, 2], sampling, 60, accept=rule))
             said.append([e.token for e in events if isinstance(e, Token)])
         assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("rule", ["reject", "block"])
+def test_a_seeds_text_does_not_follow_the_clock(rule: Rule) -> None:
+    sampling = SamplingParameters(temperature=1.0, seed=9)
+    said, choices = [], []
+    for depth in (FixedDepth(3), AdaptiveDepth(start=2)):
+        target = WideTarget(n_vocab=6, n_ctx=200, seed=5)
+        engine = Engine(target, MtpDrafting(RoughDrafter(target)), depth)
+        *events, end = engine.generate(Request([1, 2], sampling, 150, accept=rule))
+        said.append([e.token for e in events if isinstance(e, Token)])
+        choices.append(end.statistics.choice)  # type: ignore[union-attr]
+    assert said[0] == said[1]
+    assert choices == ["3, as asked", "3, so that the seed repeats the text"]
