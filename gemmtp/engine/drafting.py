@@ -139,11 +139,17 @@ class MtpDrafting(_Forgetful):
         active = [i for i, want in enumerate(wants) if want.depth > 0]
         if not active:
             return drafts
+        lengths = [len(want.history) for want in wants]
         try:
             self._steps(wants, drafts, active)
         finally:
-            for want, draft in zip(wants, drafts, strict=True):
-                _withdraw(want, draft)
+            # Nothing of a draft is verified yet.
+            for want, length in zip(wants, lengths, strict=True):
+                del want.history[length:]
+        # Ctrl-C may have come within a processor, which cannot go back then, and is done with.
+        for want, draft in zip(wants, drafts, strict=True):
+            for processor in want.processors:
+                processor.rollback(len(draft.tokens))
         return drafts
 
     def _steps(self, wants: Sequence[Want], drafts: Sequence[Draft], active: list[int]) -> None:
@@ -210,12 +216,3 @@ def _margin(logits: Floats, best: int) -> float:
     margin = float(highest - logits.max())
     logits[best] = highest
     return margin
-
-
-def _withdraw(want: Want, draft: Draft) -> None:
-    """Take the draft out of the history again: nothing of it is verified yet."""
-    n = len(draft.tokens)
-    if want.processors and n:
-        del want.history[-n:]
-        for processor in want.processors:
-            processor.rollback(n)

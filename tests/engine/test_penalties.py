@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from gemmtp.engine.processors import Processor
 from gemmtp.engine.sampling import SamplingParameters
 from gemmtp.engine.verify import Ends, Rows, SampleAndCompare
 from gemmtp.errors import UsageError
+from tests.support.interruption import interrupted_at
 
 VOCABULARY = 12
 BREAKERS = frozenset({0, 5})
@@ -203,6 +206,25 @@ def test_a_drafted_text_is_the_plain_one(sampling: SamplingParameters) -> None:
     assert plain != said(0, sampling, ())
     for depth in (1, 3, 8):
         assert said(depth, sampling, processors) == plain
+
+
+def test_ctrl_c_within_a_penalty_is_nothing_but_ctrl_c() -> None:
+    def answered(engine: Engine) -> list[int]:
+        request = Request([1, 2, 3], max_tokens=12, processors=ALL.processors())
+        return [e.token for e in engine.generate(request) if isinstance(e, Token)]
+
+    target = LoopingTarget(n_vocab=VOCABULARY, n_ctx=100)
+    engine = Engine(target, MtpDrafting(FakeDrafter(target, 0.5)), FixedDepth(3))
+    expected = answered(engine)
+    for line in itertools.count(1, 23):
+        parts = "engine/penalties", "engine/dry", "engine/ngrams"
+        with suppress(KeyboardInterrupt), interrupted_at(line, *parts) as run:
+            answered(engine)
+        assert len(target.tokens(0)) == len(engine.text(0)) - 1
+        assert answered(engine) == expected
+        if run[0] < line:
+            break
+    assert line > 1000
 
 
 def test_what_was_rejected_and_stays_counted_would_be_noticed(
