@@ -49,6 +49,9 @@ __all__ = ["Dialogue", "OnOverflow", "Overflow", "See", "never"]
 See = Callable[[Sequence[int], Sequence[Message]], tuple[list[int], tuple[Media, ...]]]
 """Puts what messages carry in place of its placeholders among the tokens: ``Eyes.conversation``."""
 
+Form = Callable[[SamplingParameters, bool], Processor]
+"""Makes what holds an answer to a form, for the parameters and whether a thought may come first."""
+
 FREE_SHARE, MOST_CHECKPOINT_BYTES = 4, 4 << 30
 """Checkpoints take a quarter of the free host memory, 4 GiB at most, unless told otherwise."""
 
@@ -71,6 +74,8 @@ class Dialogue:
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     processors: tuple[Processor, ...] = ()
+    form: Form | None = None
+    """Holds answers to a grammar; summaries are free of it."""
     tools: tuple[Mapping[str, Any], ...] = ()
     overflow: OnOverflow = never
     see: See | None = None
@@ -283,7 +288,11 @@ class Dialogue:
         room = summary_room(self.n_ctx)
         asked = [*messages, Message.of("user", SUMMARY_REQUEST)]
         request = replace(
-            self._request(asked), sampling=SamplingParameters(), max_tokens=room, stop=None
+            self._request(asked),
+            sampling=SamplingParameters(),
+            max_tokens=room,
+            stop=None,
+            processors=self.processors,
         )
         if len(request.prompt) + room > self.n_ctx:
             return ""
@@ -303,6 +312,8 @@ class Dialogue:
         prompt, media = self._prompt(messages)
         most = self.max_tokens
         processors = [processor.fork() for processor in self.processors]
+        if self.form is not None:
+            processors.append(self.form(self.sampling, self.thinking))
         for processor in processors:
             for token in said:
                 processor.accept(token)

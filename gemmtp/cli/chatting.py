@@ -110,7 +110,6 @@ def _dialogue(
     )
     if note:
         screen.note(note)
-    grammar = structured.processor_of(shape, options, model, sampling)
     return Dialogue(
         loaded.pair,
         template,
@@ -121,7 +120,8 @@ def _dialogue(
         max_tokens=options.max_tokens,
         stop=options.stop,
         checkpoint_bytes=loaded.plan.checkpoint_bytes,
-        processors=(*chosen_processors(options, model), *([grammar] if grammar else [])),
+        processors=chosen_processors(options, model),
+        form=structured.form_of(shape, model),
     )
 
 

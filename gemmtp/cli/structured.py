@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,14 +59,29 @@ def asked(options: Options) -> Shape:
 def processor_of(
     shape: Shape, options: Options, model: Model, sampling: SamplingParameters
 ) -> GrammarProcessor | None:
-    """The grammar over the model's vocabulary; a thought before the answer stays free."""
+    """The grammar over the model's vocabulary, for one answer."""
+    form = form_of(shape, model)
+    return None if form is None else form(sampling, options.think and not options.raw)
+
+
+def form_of(
+    shape: Shape, model: Model
+) -> Callable[[SamplingParameters, bool], GrammarProcessor] | None:
+    """The grammar over the model's vocabulary, for answers under what is set by then.
+
+    Where the model is to think, a thought before the answer stays free.
+    """
     if shape.gbnf is None:
         return None
-    markers = Markers() if options.raw or not options.think else Markers.of(model.marker)
-    thought = None
-    if markers.thought is not None and markers.thought_end is not None:
-        thought = (markers.thought, markers.thought_end)
-    return GrammarProcessor(Grammar(Pieces(model), shape.gbnf), sampling, thought)
+    grammar, markers = Grammar(Pieces(model), shape.gbnf), Markers.of(model.marker)
+
+    def form(sampling: SamplingParameters, thinking: bool) -> GrammarProcessor:
+        thought = None
+        if thinking and markers.thought is not None and markers.thought_end is not None:
+            thought = (markers.thought, markers.thought_end)
+        return GrammarProcessor(grammar, sampling, thought)
+
+    return form
 
 
 def complete(request: Request, tokens: Sequence[int]) -> bool | None:

@@ -8,7 +8,9 @@ import pytest
 
 from gemmtp.chat.dialogue import Dialogue
 from gemmtp.chat.pieces import Piece, Reading, TurnEnd, Words
+from gemmtp.cli.structured import Shape, form_of
 from gemmtp.engine.depth import FixedDepth
+from gemmtp.engine.sampling import SamplingParameters
 from gemmtp.errors import PromptTooLongError, UsageError
 from gemmtp.llama.context import ContextOptions
 from gemmtp.llama.pair import Pair, check_files
@@ -77,6 +79,22 @@ def test_undo_regenerate_and_edit(dialogue: Dialogue) -> None:
     assert dialogue.messages[1].text.startswith("I am demo, a toy model")
     assert dialogue.undo()
     assert dialogue.messages == []
+
+
+def test_a_grammar_holds_answers_under_what_is_set_by_then(dialogue: Dialogue, pair: Pair) -> None:
+    dialogue.form = form_of(Shape("root ::= [a-z]{12}"), pair.model)
+    said = []
+    for temperature, seed in ((0.0, 1), (1.0, 1), (1.0, 2)):
+        dialogue.sampling = SamplingParameters(temperature, top_k=64, seed=seed)
+        list(dialogue.ask(user("What is the capital of France?")))
+        said.append(dialogue.messages[-1].text)
+        dialogue.undo()
+    assert all(text.isalpha() and len(text) == 12 for text in said)
+    assert len(set(said)) == 3
+    dialogue.thinking, dialogue.sampling = True, SamplingParameters()
+    list(dialogue.ask(user("What is 2 plus 3?")))
+    assert dialogue.messages[-1].thinking
+    assert len(dialogue.messages[-1].text) == 12
 
 
 def test_thoughts_are_kept_apart(dialogue: Dialogue) -> None:

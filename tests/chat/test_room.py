@@ -109,6 +109,19 @@ def test_a_summary_stands_where_the_turns_were() -> None:
     assert gone.summary == text
 
 
+def test_a_summary_takes_no_form() -> None:
+    class OneLetter(NeverEnding):
+        def apply(self, logits: Floats, history: Sequence[int]) -> None:
+            logits[:] = -1e9
+            logits[10] = 0.0
+
+    free = dialogue_of(Asked("summarise"), max_tokens=20)
+    held = dialogue_of(Asked("summarise"), max_tokens=20, form=lambda *given: OneLetter())
+    (expected,), (gone,) = (dropped(list(d.ask(user(FILLING)))) for d in (free, held))
+    assert gone.summary == expected.summary
+    assert len(set(held.messages[-1].text)) == 1
+
+
 def test_a_shift_keeps_an_earlier_summary() -> None:
     dialogue = dialogue_of(Asked("shift"), max_tokens=20)
     dialogue.summary = "abc"
