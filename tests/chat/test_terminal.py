@@ -77,6 +77,10 @@ def test_ctrl_c_ends_the_answer_and_the_chat_goes_on(start: Start) -> None:
         child.send("\x03")
         child.expect("stopped; what was said stays")
         child.expect(READY)
+        # What it says next would depend on where it was stopped.
+        child.send("/clear\r")
+        child.expect("a new conversation begins")
+        child.expect(READY)
     child.send("/bye\r")
     assert code(child) == 0
 
