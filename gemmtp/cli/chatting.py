@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
 
 from gemmtp import settings
 from gemmtp.chat.commands import COMMANDS
 from gemmtp.chat.dialogue import Dialogue
 from gemmtp.chat.reader import PlainReader, Reader
 from gemmtp.chat.repl import Repl
-from gemmtp.chat.room import OnOverflow, Overflow
 from gemmtp.chat.screen import Screen, is_dumb
 from gemmtp.chat.sessions import Session
 from gemmtp.chat.staging import Staging
@@ -20,7 +18,8 @@ from gemmtp.chat.terminal import kept_modes
 from gemmtp.cli import structured
 from gemmtp.cli.fitting import Fitted
 from gemmtp.cli.images import STDIN, blind
-from gemmtp.cli.oneshot import Options, chosen_depth, chosen_processors, chosen_rule
+from gemmtp.cli.oneshot import chosen_processors
+from gemmtp.cli.options import Options, chosen_depth, chosen_overflow, chosen_rule, usual_depth
 from gemmtp.cli.output import start_line
 from gemmtp.engine.depth import DepthChooser
 from gemmtp.engine.sampling import SamplingParameters
@@ -58,7 +57,7 @@ def converse(
 
     Raises :class:`~gemmtp.errors.UsageError` on options that a chat cannot follow.
     """
-    how = _overflow(options.overflow)
+    how = chosen_overflow(options.overflow)
     pair, plan, name = loaded.pair, loaded.plan, loaded.files.name
     screen = Screen.of_terminal()
     screen.say(start_line(name, pair, plan))
@@ -78,7 +77,7 @@ def converse(
         draft=options.draft,
         hide_thinking=options.hide_thinking,
     )
-    dialogue.overflow = how or repl.decide
+    dialogue.overflow = repl.decide if how is None else lambda needed, free: how
     if session.replay.messages or session.replay.settings:
         repl.resume(_given(options))
     if options.system:
@@ -134,19 +133,11 @@ def _reader(status: Callable[[int], str]) -> Reader:
     return EditingReader(settings.state_dir() / HISTORY, ChatCompleter(COMMANDS), status)
 
 
-def _overflow(word: str | None) -> OnOverflow | None:
-    """What ``--context-overflow`` says to do; None asks."""
-    how = next((how for how in get_args(Overflow) if how == word), None)
-    if word is not None and how is None:
-        raise UsageError(f"{word!r} is no way out.", "Use stop, shift or summarise.")
-    return None if how is None else lambda needed, free: how
-
-
 def _depth_of(word: str, options: Options, loaded: Loaded) -> DepthChooser:
     """The depth that ``word`` asks for; what was learned about ``--draft`` is kept."""
     if word == options.draft:
         return loaded.pair.engine.depth
-    depth = chosen_depth(replace(options, draft=word), loaded.files)
+    depth = chosen_depth(replace(options, draft=word), usual_depth(loaded.files))
     most = loaded.plan.context.max_depth
     if depth.most > most:
         raise UsageError(

@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 from gemmtp import settings
 from gemmtp.chat.sessions import Session
@@ -16,22 +15,27 @@ from gemmtp.chat.staging import embedded, is_image
 from gemmtp.cli import structured
 from gemmtp.cli.decoding import decode
 from gemmtp.cli.fitting import fitted, opened
-from gemmtp.cli.images import Images, blind, opened_eyes, shape_of_projector
+from gemmtp.cli.images import blind, opened_eyes, shape_of_projector
 from gemmtp.cli.kept_kv import kept_kv
 from gemmtp.cli.learned import learned
+from gemmtp.cli.options import (
+    ADAPTIVE_MOST,
+    Options,
+    biases,
+    chosen_depth,
+    chosen_rule,
+    usual_depth,
+)
 from gemmtp.cli.output import output_of, start_line
 from gemmtp.cli.progress import loading
 from gemmtp.cli.pull import ensure
-from gemmtp.cli.repetition import Repetition
-from gemmtp.cli.session import Wanted, answered, open_session
-from gemmtp.engine.adaptive import AdaptiveDepth
+from gemmtp.cli.session import answered, open_session
 from gemmtp.engine.combined import MOST as LONGEST_LOOKUP
-from gemmtp.engine.depth import FOR_THE_SEED, DepthChooser, FixedDepth, HeuristicDepth
+from gemmtp.engine.depth import DepthChooser
 from gemmtp.engine.engine import Request
 from gemmtp.engine.media import Media
 from gemmtp.engine.processors import LogitBias, Processor, SuppressTokens
 from gemmtp.engine.sampling import SamplingParameters
-from gemmtp.engine.verify import RULES, Rule
 from gemmtp.errors import UsageError
 from gemmtp.llama import library
 from gemmtp.llama.context import ContextOptions, KvType
@@ -46,69 +50,11 @@ from gemmtp_models.memory_choice import Setting
 from gemmtp_models.names import ModelFiles, find
 
 DEFAULT_CTX = 8192
-DEFAULT_DEPTH = 3
 GEMMA_SAMPLING = SamplingParameters(temperature=1.0, top_k=64, top_p=0.95)
 """Gemma 4's own defaults, for files that name none."""
 
 MAX_CTX = 1 << 22
-ADAPTIVE_MOST = 8
-"""The deepest draft that ``--draft auto`` tries."""
-
 KV_BLOCK = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The options of ``gemmtp run``, as typed."""
-
-    model: str
-    prompt: str | None = None
-    drafter: Path | None = None
-    system: str | None = None
-    raw: bool = False
-    think: bool = False
-    hide_thinking: bool = False
-    no_mtp: bool = False
-    lookup: bool = True
-    draft: str = "auto"
-    accept: str = "auto"
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    seed: int | None = None
-    logit_bias: tuple[str, ...] = ()
-    repetition: Repetition = field(default_factory=Repetition)
-    max_tokens: int | None = None
-    stop: tuple[str, ...] = ()
-    ctx: int | None = None
-    kv: str | None = None
-    gpu_layers: int | None = None
-    threads: int = 0
-    json: bool = False
-    stream_json: bool = False
-    verbose: bool = False
-    pull: str = "missing"
-    files: tuple[Path, ...] = ()
-    tools: Path | None = None
-    schema: str | None = None
-    grammar: Path | None = None
-    session: Wanted = field(default_factory=Wanted)
-    images: Images = field(default_factory=Images)
-    overflow: str | None = None
-
-    @property
-    def sees(self) -> bool:
-        """Whether the projector may be needed: for images of now, of the session or of a chat."""
-        images = self.images.files or self.images.mmproj or self.session.named
-        return bool(images or self.chats)
-
-    @property
-    def chats(self) -> bool:
-        """Whether a chat begins: there is no prompt, and somebody sits at the terminal."""
-        if self.prompt is not None or self.raw or self.json or self.stream_json or self.tools:
-            return False
-        return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
 def answer(options: Options) -> None:
@@ -123,7 +69,7 @@ def answer(options: Options) -> None:
     files = find(options.model, settings.data_dir())
     if options.drafter is not None:
         files = replace(files, drafter=options.drafter)
-    depth = chosen_depth(options, files)
+    depth = chosen_depth(options, usual_depth(files))
     off = "switched off by --no-mtp" if options.no_mtp else None
     if off is None and depth.most == 0:
         off = "draft depth 0"
@@ -206,26 +152,6 @@ def _fixed(options: Options) -> frozenset[Setting]:
     return frozenset(setting for setting, is_given in given.items() if is_given)
 
 
-def chosen_depth(options: Options, files: ModelFiles) -> DepthChooser:
-    """The draft depth that ``--draft`` asks for; ``auto`` begins with the set's and measures."""
-    word, _, number = options.draft.partition(":")
-    most = files.parameters.draft_depth if files.parameters else DEFAULT_DEPTH
-    if word == "auto" and not number:
-        if options.seed is not None and options.accept in ("reject", "block"):
-            # The text then depends on the depth, and a depth that follows the clock would break
-            # the seed's promise.
-            return FixedDepth(most, FOR_THE_SEED)
-        return AdaptiveDepth(most, max(most, ADAPTIVE_MOST))
-    try:
-        if word == "heuristic":
-            return HeuristicDepth(most=int(number)) if number else HeuristicDepth()
-        return FixedDepth(int(options.draft))
-    except ValueError:
-        raise UsageError(
-            f"{options.draft!r} is no draft depth.", "Use auto, heuristic, heuristic:N or N."
-        ) from None
-
-
 def chosen_sampling(
     options: Options, files: ModelFiles, checked: CheckedPair
 ) -> SamplingParameters:
@@ -242,12 +168,7 @@ def chosen_sampling(
             metadata.float32("general.sampling.top_p", base.top_p),
             metadata.float32("general.sampling.min_p", base.min_p),
         )
-    given = {
-        name: value
-        for name in ("temperature", "top_k", "top_p", "min_p")
-        if (value := getattr(options, name)) is not None
-    }
-    return replace(base, **given, seed=options.seed)
+    return options.sampling(base)
 
 
 def chosen_context(options: Options, checked: CheckedPair, depth: DepthChooser) -> ContextOptions:
@@ -354,14 +275,6 @@ def _request(
     )
 
 
-def chosen_rule(word: str) -> Literal["auto"] | Rule:
-    """The acceptance rule that ``--accept`` names."""
-    if word not in ("auto", *RULES):
-        raise UsageError(f"{word!r} is no acceptance rule.", "Use auto, compare, reject or block.")
-    rule: Literal["auto"] | Rule = word  # type: ignore[assignment]
-    return rule
-
-
 def _stop(options: Options, model: Model) -> Callable[[int], bool] | None:
     """Whether a stop string is complete, asked of every token; only the answer is looked at."""
     markers = Markers() if options.raw else Markers.of(model.marker)
@@ -374,16 +287,5 @@ def chosen_processors(options: Options, model: Model) -> tuple[Processor, ...]:
     if model.suppressed:
         processors.append(SuppressTokens(model.suppressed))
     if options.logit_bias:
-        processors.append(LogitBias(_biases(options.logit_bias), model.n_vocab))
+        processors.append(LogitBias(biases(options.logit_bias), model.n_vocab))
     return (*processors, *options.repetition.processors(model))
-
-
-def _biases(pairs: tuple[str, ...]) -> dict[int, float]:
-    biases = {}
-    for pair in pairs:
-        token, _, bias = pair.partition("=")
-        try:
-            biases[int(token)] = float(bias)
-        except ValueError:
-            raise UsageError(f"{pair!r} is no logit bias.", "Write ID=B, as in 42=-100.") from None
-    return biases

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gemmtp.chat.pieces import Reason
     from gemmtp.chat.sessions import Session
     from gemmtp.cli.fitting import Fitted
-    from gemmtp.cli.oneshot import Options
+    from gemmtp.cli.options import Options
     from gemmtp.engine.engine import Request
     from gemmtp.engine.stats import Statistics
     from gemmtp.llama.model import Model

@@ -135,6 +135,7 @@ def run(
     """Chat in the terminal, or answer one prompt on stdout."""
     from gemmtp.cli import oneshot, signals
     from gemmtp.cli.images import Images
+    from gemmtp.cli.options import Options
     from gemmtp.cli.repetition import Repetition
     from gemmtp.cli.session import Wanted, chosen
     from gemmtp.engine.penalties import PenaltyParameters
@@ -152,7 +153,7 @@ def run(
     model, prompt, wanted = chosen(model, prompt, Wanted(session, resume, no_session, save_kv))
     with signals.handled():
         oneshot.answer(
-            oneshot.Options(
+            Options(
                 model=model,
                 prompt=prompt,
                 drafter=drafter,

@@ -20,7 +20,7 @@ from gemmtp.prompt.channels import Markers
 from gemmtp.prompt.conversation import tools_of
 
 if TYPE_CHECKING:
-    from gemmtp.cli.oneshot import Options
+    from gemmtp.cli.options import Options
     from gemmtp.engine.engine import FinishReason, Request
 
 _HINTS: dict[FinishReason, str] = {

@@ -166,6 +166,7 @@ def test_a_files_own_sampling_defaults_count(cli: Cli, tmp_path: Path) -> None:
         (("--logit-bias", "a=b"), "is no logit bias", 2),
         (("--logit-bias", "999999=1"), "outside the vocabulary", 2),
         (("--stop", ""), "must not be empty", 2),
+        (("--context-overflow", "burst"), "'burst' is no way out", 2),
         (("--seed", "-1"), "whole number", 2),
     ],
 )
@@ -177,6 +178,25 @@ def test_absurd_options_are_wrong_use(
     assert message in result.err
     assert result.out == ""
     assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--accept", "maybe"),
+        ("--max-tokens", "0"),
+        ("--logit-bias", "a=b"),
+        ("--context-overflow", "burst"),
+        ("--stop", ""),
+        ("--temperature", "200"),
+        ("--draft", "many"),
+    ],
+)
+def test_absurd_options_are_refused_before_a_model_is_looked_for(
+    cli: Cli, args: tuple[str, str]
+) -> None:
+    assert cli("run", "no-such-model", "hi", "--pull", "never").code == 3
+    assert cli("run", "no-such-model", "hi", "--pull", "never", *args).code == 2
 
 
 @pytest.mark.parametrize(

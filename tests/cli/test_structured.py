@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from gemmtp.cli import oneshot, output
+from gemmtp.cli import output
+from gemmtp.cli.options import Options
 from gemmtp.engine.depth import FixedDepth
 from gemmtp.engine.engine import Finished, Request
 from gemmtp.engine.sampling import SamplingParameters
@@ -202,7 +203,7 @@ TOKENS = (1, 10, 2, 12, 3, 12, 4, 11, 10, 5, 11)
 
 def written(kind: str, capsys: pytest.CaptureFixture[str], manifest: Manifest | None = None) -> str:
     """What an output of ``kind`` makes of an answer with two calls."""
-    options = oneshot.Options("m", json=kind == "json", stream_json=kind == "lines")
+    options = Options("m", json=kind == "json", stream_json=kind == "lines")
     classes = {"text": output.Output, "json": output.JsonOutput, "lines": output.JsonLines}
     stream = ChannelStream(lambda token: WORDS.get(token, b""), CALLS)
     files = ModelFiles("m", Path("m.gguf"), manifest=manifest)
