@@ -75,7 +75,7 @@ class Engine:
     def submit(self, request: Request) -> int:
         """Take a request; return its slot.
 
-        The free slot that holds the longest beginning of the prompt is used. Raises
+        The free slot is used that holds most of the prompt and least of other texts. Raises
         :class:`~gemmtp.errors.PromptTooLongError` with both counts,
         :class:`~gemmtp.errors.UsageError` on an empty prompt, tokens outside the vocabulary or
         absurd limits or misplaced media, and :class:`~gemmtp.errors.EngineError` when every slot
@@ -88,7 +88,7 @@ class Engine:
         free = [slot for slot in self._slots if slot.index not in self._runs]
         if not free:
             raise EngineError("Every slot is busy.")
-        slot = max(free, key=lambda s: shared_with(s, request.prompt))
+        slot = max(free, key=lambda s: 2 * shared_with(s, request.prompt) - s.held)
         seed = request.sampling.seed
         seed = fresh_seed() if seed is None else seed
         rule = request.rule if self.drafting.no_drafter is None else "compare"

@@ -149,3 +149,16 @@ def test_whatever_comes_and_goes_each_says_what_it_says_alone(
             elif isinstance(event, Finished):
                 i, request = asked.pop(event.slot)
                 assert said[i] == alone(request, window)
+
+
+def test_a_newcomer_takes_the_slot_where_least_is_lost() -> None:
+    engine = engine_of(FakeTarget(n_ctx=200, n_slots=2))
+    greeting = [1, 2, 3]
+    long, short = [*greeting, *[4] * 100], [*greeting, *[5] * 20]
+    cached = []
+    for prompt in (long, short, [*long, 6], [*short, 6], [*greeting, 7], [*long, 8]):
+        *_, end = engine.generate(Request(prompt, max_tokens=2))
+        assert isinstance(end, Finished)
+        cached.append(end.statistics.cached)
+    # The short text has to make room for the third, and the long one is still there.
+    assert cached == [0, 0, 103, 23, 3, 103]
