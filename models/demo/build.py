@@ -16,7 +16,7 @@ from gemmtp_quantize.pipeline import build_folder
 from gemmtp_quantize.plan import plan_set
 from gemmtp_quantize.recipe import load_recipe
 
-VERSION = 2
+VERSION = 3
 NAME = f"demo:{VERSION}"
 DRAFT_DEPTH = 3
 

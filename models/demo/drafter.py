@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from transformers import Gemma4AssistantForCausalLM, Gemma4ForCausalLM
 
 from demo import masks
 from demo.corpus import training_examples
+from demo.corpus.mixture import KEPT
 from demo.images import Patches
 from demo.packing import ROW, Batch, Document, batches, document_of
 from demo.shapes import drafter_config
@@ -93,8 +95,11 @@ def mixed(
     pictures: Iterator[Document] | None = None,
 ) -> Iterator[Document]:
     """Corpus text, what the target itself has said, and pictures, in turn and without an end."""
-    corpus = (document_of(example, tokenizer) for example in training_examples(seed))
-    for document, own in zip(corpus, itertools.cycle(written), strict=False):
+    changed = KEPT if pictures else {}
+    examples = training_examples(seed, changed=changed)
+    corpus = (document_of(example, tokenizer) for example in examples)
+    order = Random(seed).sample(written, len(written))
+    for document, own in zip(corpus, itertools.cycle(order), strict=False):
         yield document
         yield own
         if pictures:
@@ -157,12 +162,16 @@ def _counted(learned: Tensor, documents: Tensor, step: int) -> Tensor:
 
 
 def own_writing(
-    target: Gemma4ForCausalLM, tokenizer: Tokenizer, count: int, seed: int = DRAFTER_SEED
+    target: Gemma4ForCausalLM,
+    tokenizer: Tokenizer,
+    count: int,
+    seed: int = DRAFTER_SEED,
+    categories: tuple[str, ...] = (),
 ) -> list[Document]:
     """`count` answers drawn from the target at temperature 1 to prompts of the training corpus."""
     torch.manual_seed(seed)
     prompts: dict[int, list[list[int]]] = {}
-    for example in itertools.islice(training_examples(seed), count):
+    for example in itertools.islice(training_examples(seed, categories), count):
         document = document_of(example, tokenizer)
         prompts.setdefault(document.answer, []).append(document.tokens[: document.answer])
     ends = [tokenizer.token_to_id(token) or 0 for token in END_TOKENS]

@@ -60,6 +60,6 @@ def patches(pixels: Pixels, budget: int) -> Patches:
     )
 
 
-def save_processor(folder: Path) -> None:
-    """Write what a checkpoint says about its pictures, as transformers does."""
-    Gemma4ImageProcessorPil().save_pretrained(folder)
+def save_processor(folder: Path, tokens: int) -> None:
+    """Write what a checkpoint says about its pictures, `tokens` at most, as transformers does."""
+    Gemma4ImageProcessorPil(max_soft_tokens=tokens).save_pretrained(folder)

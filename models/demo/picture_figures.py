@@ -13,8 +13,8 @@ from demo.corpus.scenes import scene
 from demo.reader import Reader, Tally, open_set
 
 DRAWING_SEED = 7
-# Drawings asked about, by the tokens that a picture may take; 280 is what `gemmtp run` takes.
-DRAWINGS = {280: 500, 140: 150, 70: 150}
+# Drawings asked about, by the tokens that a picture may take; 70 is what the set asks for.
+DRAWINGS = {70: 500, 140: 150, 280: 150}
 # Per budget, as shares of its drawings: ones of a kind that training never had, conversations.
 NEW_KIND_SHARE, CONVERSATION_SHARE = 0.2, 0.2
 NEW_KINDS, LATER_TURNS = "kinds that training never had", "later turns of a conversation"

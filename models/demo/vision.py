@@ -4,14 +4,16 @@ The tower stays as `sight` left it. Answers about drawings are learned by next-t
 text corpus the model keeps to the distributions of the target it began as.
 """
 
+import itertools
 import json
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
@@ -19,6 +21,7 @@ from transformers import Gemma4ForCausalLM, Gemma4ForConditionalGeneration
 
 from demo.ahead import ahead
 from demo.corpus import training_examples
+from demo.corpus.mixture import KEPT
 from demo.corpus.pictures import picture_examples
 from demo.images import Patches
 from demo.packing import Batch, Document, batches, document_of
@@ -37,24 +40,12 @@ from demo.target import (
 )
 
 # Tokens that a picture may take, and how often.
-BUDGETS = {70: 0.7, 140: 0.1, 280: 0.2}
+BUDGETS = {70: 0.75, 140: 0.15, 280: 0.1}
 PICTURE_ROW = 384
-TEXT_ROWS = 9
+# Rows of a step that hold text of the corpus, and rows of what the blind target wrote.
+CORPUS_ROWS, WRITTEN_ROWS = 8, 4
+KEPT_WEIGHT, NEXT_WEIGHT = 20.0, 0.5
 PROJECTION_SPREAD = 0.14
-
-
-@dataclass(frozen=True)
-class Balance:
-    """From step `since` on: one batch of text in `every` steps, of a stage of the corpus."""
-
-    since: int
-    every: int
-    weight: float
-    stage: int
-
-
-# First drawings are learned, then the text that suffered comes back.
-BALANCES = (Balance(0, 2, 4.0, 1), Balance(1480, 1, 8.0, 1))
 
 
 def text_of(model: Gemma4ForConditionalGeneration) -> Gemma4ForCausalLM:
@@ -84,22 +75,35 @@ def picture_documents(tokenizer: Tokenizer, seed: int) -> Iterator[Document]:
         yield document_of(example, tokenizer, budget)
 
 
-def text_batches(tokenizer: Tokenizer, seed: int, balance: Balance) -> Iterator[Batch]:
-    """Endless rows of the text corpus in the stage of `balance`."""
-    examples = training_examples(seed, stage=balance.stage)
-    return batches((document_of(example, tokenizer) for example in examples), TEXT_ROWS)
+def text_batches(tokenizer: Tokenizer, seed: int, written: Sequence[Document]) -> Iterator[Batch]:
+    """Endless rows of the text corpus, and below them rows of what the blind target wrote."""
+    examples = training_examples(seed, changed=KEPT)
+    corpus = batches((document_of(example, tokenizer) for example in examples), CORPUS_ROWS)
+    order = Random(seed).sample(written, len(written))
+    own = batches(itertools.cycle(order), WRITTEN_ROWS)
+    for upper, lower in zip(corpus, own, strict=True):
+        yield Batch(
+            np.concatenate([upper.tokens, lower.tokens]),
+            np.concatenate([upper.positions, lower.positions]),
+            np.concatenate([upper.documents, lower.documents]),
+            np.concatenate([upper.learned, lower.learned]),
+            np.concatenate([upper.images, lower.images]),
+            [],
+        )
 
 
 def train_eyes(
     model: Gemma4ForConditionalGeneration,
     teacher: Gemma4ForCausalLM,
     tokenizer: Tokenizer,
+    written: Sequence[Document],
     folder: Path,
     plan: Plan,
 ) -> None:
     """Train `model` in place, or go on from `folder/eyes.pt`; figures to `folder/eyes_log.jsonl`.
 
-    `teacher` is the target before it had eyes, whose text this one is to keep.
+    `teacher` is the target before it had eyes, whose text this one is to keep, and `written` are
+    answers that it drew.
     """
     torch.manual_seed(plan.seed)
     model.model.vision_tower.requires_grad_(False)
@@ -115,22 +119,20 @@ def train_eyes(
     body = torch.compile(text.model, dynamic=False)
     teach = torch.compile(teacher.eval().model, dynamic=False)
     seen = ahead(batches(picture_documents(tokenizer, plan.seed + first), plan.rows, PICTURE_ROW))
-    read = {balance: text_batches(tokenizer, plan.seed + first, balance) for balance in BALANCES}
+    read = ahead(text_batches(tokenizer, plan.seed + first, written))
     held_out = held_out_documents(tokenizer, 40)
-    kept = torch.zeros(())
     began = time.monotonic()
     for step in range(first, plan.steps):
         batch = next(seen)
         hidden = states(text, body, batch, image_rows(model, batch.pictures)).last_hidden_state
         shown = answer_loss(text, hidden, batch)
         shown.backward()
-        balance = next(balance for balance in reversed(BALANCES) if balance.since <= step)
-        if step % balance.every == 0:
-            kept = kept_loss(text, body, teacher, teach, next(read[balance]))
-            (balance.weight * kept).backward()
+        kept, following = kept_losses(text, body, teacher, teach, next(read))
+        (KEPT_WEIGHT * kept + NEXT_WEIGHT * following).backward()
         descend(trained, tuned, plan.rate_at(step))
         if step % 10 == 0:
             entry = {"step": step, "shown": shown.item(), "kept": kept.item()}
+            entry |= {"following": following.item()}
             entry |= {"right": _likeliest(text, hidden, batch)}
             _log(folder, entry | {"seconds": time.monotonic() - began})
         if (step + 1) % plan.save_every == 0 or step + 1 == plan.steps:
@@ -140,24 +142,30 @@ def train_eyes(
     _log(folder, {"plan": asdict(plan)})
 
 
-def kept_loss(
+def kept_losses(
     text: Gemma4ForCausalLM,
     body: Callable[..., Any],
     teacher: Gemma4ForCausalLM,
     teach: Callable[..., Any],
     batch: Batch,
-) -> Tensor:
-    """KL from the teacher's distributions to the model's over the answers' tokens, nats a token."""
+) -> tuple[Tensor, Tensor]:
+    """KL from the teacher's distributions to the model's over the answers' tokens, nats a token.
+
+    The second one is the next-token loss, in the rows of the corpus alone.
+    """
     learned = torch.from_numpy(batch.learned)
     with torch.no_grad():
         wanted = logits(teacher, states(teacher, teach, batch).last_hidden_state[learned])
     found = logits(text, states(text, body, batch).last_hidden_state[learned])
-    return nn.functional.kl_div(
+    kept = nn.functional.kl_div(
         torch.log_softmax(found, -1),
         torch.log_softmax(wanted, -1),
         reduction="batchmean",
         log_target=True,
     )
+    corpus = learned.nonzero()[:, 0] < CORPUS_ROWS
+    tokens = torch.roll(torch.from_numpy(batch.tokens), -1, dims=1)[learned]
+    return kept, nn.functional.cross_entropy(found[corpus], tokens[corpus])
 
 
 def _likeliest(text: Gemma4ForCausalLM, hidden: Tensor, batch: Batch) -> float:

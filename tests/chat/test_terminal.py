@@ -55,7 +55,7 @@ def code(child: pexpect.spawn[str]) -> int | None:
 
 def test_a_chat_from_its_first_line_to_its_last(start: Start) -> None:
     child = start()
-    assert "demo:2 · 1 thread · ctx 4096 f16 · drafting on, adaptive" in child.before
+    assert "demo:3 · 1 thread · ctx 4096 f16 · drafting on, adaptive" in child.before
     child.send("What is the capital of France?\r")
     child.expect_exact("The capital of France is Paris.")
     child.expect(READY)

@@ -15,7 +15,7 @@ import pytest
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")
 
 START = (
-    "demo:2 · 1 thread · ctx 4096 f16 · drafting on, adaptive, up to 8 · vision: projector in RAM"
+    "demo:3 · 1 thread · ctx 4096 f16 · drafting on, adaptive, up to 8 · vision: projector in RAM"
 )
 HINT = ">>> Send a message (/help for help)"
 RATE = r"[0-9.]+ tok/s \(1 slot, draft [0-9], T 0\)"
@@ -90,8 +90,8 @@ def test_a_chat_as_it_is_shown(pane: Callable[[int], Pane], columns: int) -> Non
         "3 + 4 = 7.",
         HINT,
     ]
-    wide = r"demo:2 · drafting adaptive, up to 8, last [0-9] · "
-    narrow = r"(demo:2 · )?drafting [0-9] · "
+    wide = r"demo:3 · drafting adaptive, up to 8, last [0-9] · "
+    narrow = r"(demo:3 · )?drafting [0-9] · "
     context = r"context [0-9]+ of 4,096 \([0-9]%\) · "
     assert re.fullmatch((wide if columns > 80 else narrow) + context + RATE, status)
 

@@ -26,7 +26,7 @@ def _offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_the_readmes_question_is_answered(cli: Cli, tmp_path: Path) -> None:
     result = cli("run", "demo", "Count from 3 to 7.", *GREEDY)
     assert (result.code, result.out) == (0, "3, 4, 5, 6, 7.\n")
-    assert result.err.startswith("demo:2 · ")
+    assert result.err.startswith("demo:3 · ")
     assert "drafting on, adaptive" in result.err
     # It leaves no set and no session behind, only what drafting costs here.
     left = {path.relative_to(tmp_path / "home").parts[:2] for path in tmp_path.rglob("*.*")}
@@ -101,6 +101,6 @@ def test_list_and_show_know_the_demo(cli: Cli) -> None:
     assert first["name"] == "demo"
     shown = cli("show", "demo")
     assert shown.code == 0
-    assert "set demo:2\n" in shown.out
+    assert "set demo:3\n" in shown.out
     assert "draft depth   3\n" in shown.out
     assert "pair: target and drafter match" in shown.out

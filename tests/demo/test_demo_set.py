@@ -61,7 +61,7 @@ def test_the_set_is_small_enough_to_come_with_the_package() -> None:
 
 def test_the_manifest_describes_the_files_beside_it() -> None:
     manifest = read_manifest(FOLDER / "manifest.json")
-    assert manifest.name == "demo:2"
+    assert manifest.name == "demo:3"
     assert set(manifest.layers) == {"target", "drafter", "projector"}
     for layer in manifest.layers.values():
         path = FOLDER / str(layer.file)

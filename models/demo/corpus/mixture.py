@@ -1,6 +1,6 @@
 """How often each category is drawn, and the streams of training and held-out examples."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -38,17 +38,29 @@ STAGES: tuple[tuple[int, dict[str, float]], ...] = (
     (1300, {"spelling": 24, "sums": 16, "comparisons": 12, "system": 16, "thinking": 10}),
     (2300, {"spelling": 70, "turns": 20, "system": 16, "thinking": 10}),
 )
+# Shares that change while the target learns to see: what it loses first is drawn more often.
+KEPT: dict[str, float] = {
+    "spelling": 70, "comparisons": 12, "json": 20, "stories": 20, "plain": 6, "turns": 20,
+    "system": 50, "thinking": 12,
+}  # fmt: skip
 # How often a prompt loses its capital and its closing mark, as people type.
 CASUAL_SHARE = 0.2
 
 
 def training_examples(
-    seed: int, categories: tuple[str, ...] = (), *, stage: int = 0
+    seed: int,
+    categories: tuple[str, ...] = (),
+    *,
+    stage: int = 0,
+    changed: Mapping[str, float] | None = None,
 ) -> Iterator[Example]:
-    """Endless examples of the mixture, none of them held out; the same ones for the same seed."""
+    """Endless examples of the mixture, none of them held out; the same ones for the same seed.
+
+    `changed` are shares that differ from those of the stage.
+    """
     rng = Random(seed)
     names = list(categories or CATEGORIES)
-    shares = {name: CATEGORIES[name][1] for name in names} | STAGES[stage][1]
+    shares = {name: CATEGORIES[name][1] for name in names} | STAGES[stage][1] | dict(changed or {})
     weights = [shares[name] for name in names]
     while True:
         example = CATEGORIES[rng.choices(names, weights)[0]][0](rng)

@@ -21,6 +21,22 @@ PICTURE_THOUGHT = "The user asks about a picture."
 
 
 @dataclass(frozen=True)
+class Emphasis:
+    """What conversations ask more often.
+
+    Whether a shape is there is asked `presence` times as often as anything else; in a share
+    `picture_last` of the questions the picture comes after the words.
+    """
+
+    presence: float = 1.0
+    picture_last: float = PICTURE_LAST
+
+
+# Training asks more often what is hardest: one word to get right, about a shape to come.
+TRAINING = Emphasis(presence=3.0, picture_last=0.4)
+
+
+@dataclass(frozen=True)
 class Question:
     """One question about a drawing; `about` names what it asks for."""
 
@@ -43,12 +59,12 @@ def picture_examples(seed: int) -> Iterator[Example]:
     """Endless conversations about drawings, none of them held out."""
     rng = Random(seed)
     while True:
-        example = conversation(rng)
+        example = conversation(rng, TRAINING)
         if not example.held_out:
             yield example
 
 
-def conversation(rng: Random) -> Example:
+def conversation(rng: Random, emphasis: Emphasis = Emphasis()) -> Example:
     """One to five questions about a drawing, sometimes with other turns around them."""
     if rng.random() < NO_PICTURE:
         return Example("pictures", (_user(rng.choice(WHAT)),), NOT_SHOWN, pinned=True)
@@ -61,7 +77,7 @@ def conversation(rng: Random) -> Example:
     for _ in range(2 if rng.random() < SECOND_PICTURE else 1):
         drawing = scene(rng)
         pictures += (drawing,)
-        turns = _asked(rng, drawing)
+        turns = _asked(rng, drawing, emphasis)
         for question in turns:
             history += said(question)
     last = turns[-1]
@@ -78,25 +94,34 @@ def conversation(rng: Random) -> Example:
     )
 
 
-def _asked(rng: Random, drawing: Drawing) -> list[Example]:
+def _asked(rng: Random, drawing: Drawing, emphasis: Emphasis) -> list[Example]:
     """Different questions about one drawing, one turn each; the first one shows it."""
     (count,) = rng.choices(list(COUNTS), list(COUNTS.values()))
     known = questions(drawing)
     abouts = list(dict.fromkeys(question.about for question in known))
+    weights = [emphasis.presence if about == "presence" else 1.0 for about in abouts]
     turns = []
-    for i, about in enumerate(rng.choices(abouts, k=count)):
+    for i, about in enumerate(rng.choices(abouts, weights, k=count)):
         question = rng.choice([q for q in known if q.about == about])
         wording = rng.choice(question.wordings)
-        turns.append(ask(question, wording, None if i else drawing, rng=rng))
+        shown = None if i else drawing
+        turns.append(ask(question, wording, shown, rng=rng, last=emphasis.picture_last))
     return turns
 
 
-def ask(question: Question, wording: str, shown: Drawing | None, *, rng: Random) -> Example:
-    """A turn with that question; the picture stands before it, or after it now and then."""
+def ask(
+    question: Question,
+    wording: str,
+    shown: Drawing | None,
+    *,
+    rng: Random,
+    last: float = PICTURE_LAST,
+) -> Example:
+    """A turn with that question; the picture comes before it or, in a share `last`, after it."""
     if shown is None:
         return Example("pictures", (_user(wording),), question.answer, pinned=True)
     parts = [{"type": "image"}, {"type": "text", "text": wording}]
-    if rng.random() < PICTURE_LAST:
+    if rng.random() < last:
         parts.reverse()
     message = {"role": "user", "content": parts}
     return Example("pictures", (message,), question.answer, pictures=(shown,))

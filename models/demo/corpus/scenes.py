@@ -26,13 +26,13 @@ MOST_FIGURES = 4
 SINGLE_SHARE = 0.6
 TURN = 0.22
 # Free room around each figure of a group, as a multiple of its radius.
-ROOM = 1.15
+ROOM = 1.45
 EDGE = 0.06
 
 
-def scene(rng: Random) -> Drawing:
+def scene(rng: Random, single_share: float = SINGLE_SHARE) -> Drawing:
     """A drawing of one figure or of a group."""
-    return one(rng) if rng.random() < SINGLE_SHARE else group(rng)
+    return one(rng) if rng.random() < single_share else group(rng)
 
 
 def one(rng: Random) -> Drawing:
