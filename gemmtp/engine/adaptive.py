@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gemmtp.engine.acceptance import Acceptance, SharedAcceptance
-from gemmtp.engine.costs import TRIES, Costs, CostsByContext
+from gemmtp.engine.costs import TRIES, Costs, CostsByContext, doublings
 from gemmtp.engine.depth import Round, checked_depth
 
 FIRST_PROBE, FIRST_IDLE_PROBE, LAST_PROBE = 24, 96, 384
@@ -31,7 +31,7 @@ that did not pay either."""
 
 @dataclass(slots=True)
 class _Regime:
-    """What goes on at one number of slots."""
+    """What goes on at one number of slots and one size of context."""
 
     tried: dict[int, int] = field(default_factory=dict)
     best: int = 0
@@ -66,7 +66,7 @@ class AdaptiveDepth:
         self._shared: dict[str, SharedAcceptance] = {}
         self._answers: dict[int, Acceptance] = {}
         self._costs = CostsByContext()
-        self._regimes: dict[int, _Regime] = {}
+        self._regimes: dict[tuple[int, int], _Regime] = {}
         self._plan = _Plan()
 
     @property
@@ -91,7 +91,7 @@ class AdaptiveDepth:
         self._answers[slot] = Acceptance(shared, self._most)
 
     def plan(self, slots: Sequence[int], context: int) -> list[int]:
-        regime = self._regimes.setdefault(len(slots), _Regime())
+        regime = self._regimes.setdefault((len(slots), doublings(context)), _Regime())
         plan = self._plan = _Plan(len(slots), len(slots), costs=self._costs.at(context))
         plan.forced = self._to_measure(regime, plan)
         if plan.forced is not None:
@@ -178,6 +178,8 @@ class AdaptiveDepth:
 
         Once each where an earlier process had measured them: the machine may be busier now.
         """
+        if plan.costs.empty:
+            return self._start
         for depth in (self._start, 0):
             rows = plan.slots * (depth + 1)
             if plan.costs.fresh(rows):

@@ -130,6 +130,11 @@ def bucket_of(rows: int) -> int:
     return rows if rows <= EXACT_ROWS else -(-rows // ROW_STEP) * ROW_STEP
 
 
+def doublings(context: int) -> int:
+    """How often ``context`` tokens double the size that counts as small."""
+    return ((max(context, 1) - 1) // FIRST_CONTEXT).bit_length()
+
+
 class CostsByContext:
     """One :class:`Costs` for every doubling of what lies in the caches."""
 
@@ -138,7 +143,7 @@ class CostsByContext:
 
     def at(self, context: int) -> Costs:
         """Those of ``context`` tokens; a size met first begins with the next smaller one's."""
-        size = max(0, (max(context, 1) - 1) // FIRST_CONTEXT).bit_length()
+        size = doublings(context)
         if size not in self._costs:
             costs = Costs()
             smaller = [other for other in self._costs if other < size]

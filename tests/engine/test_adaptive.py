@@ -188,6 +188,22 @@ def test_a_long_context_is_measured_apart() -> None:
     assert np.median(answer(1000, lambda n: 1.0, 20)) == MOST
 
 
+def test_a_context_that_shrinks_to_a_size_never_measured_is_measured() -> None:
+    chooser = adaptive()
+    machine = Machine(MACHINES["memory-bound"], TEXTS["code"])
+    for context in (9000, 5000, 100):
+        for _ in range(12):
+            (depth,) = chooser.plan([0], context)
+            chooser.learn(0, depth, depth, [1.0] * depth)
+            chooser.observe(Round(1, depth + 1, depth, 0.01, machine.verify(depth + 1), context))
+        assert "tok/s" in chooser.explain()
+
+
+def test_rounds_that_could_not_be_timed_leave_it_measuring() -> None:
+    chooser = adaptive()
+    assert [chooser.plan([0], 100) for _ in range(20)] == [[3]] * 20
+
+
 def test_what_was_learned_survives_the_process() -> None:
     verify, text = MACHINES["every row costs"], TEXTS["noise"]
     first = adaptive()
