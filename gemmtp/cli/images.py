@@ -24,7 +24,7 @@ from gemmtp.prompt.attachments import (
 from gemmtp.prompt.conversation import Image
 from gemmtp.prompt.media import CheckedProjector, Eyes
 from gemmtp_models.catalogue import entries
-from gemmtp_models.memory_projector import DEFAULT_IMAGE_TOKENS, Projector
+from gemmtp_models.memory_projector import Projector
 from gemmtp_models.memory_sets import projector_of_header
 from gemmtp_models.names import ModelFiles
 
@@ -36,15 +36,17 @@ MOST = 64
 @dataclass(frozen=True, slots=True)
 class Images:
     """The options: ``--image F`` (``-`` is standard input), ``--image-tokens``, ``--mmproj F``,
-    ``--mmproj-offload`` or its opposite; ``offload`` None lets the plan decide."""
+    ``--mmproj-offload`` or its opposite; ``tokens`` None takes the budget that the projector's file
+    names, ``offload`` None lets the plan decide."""
 
     files: tuple[str, ...] = ()
-    tokens: int = DEFAULT_IMAGE_TOKENS
+    tokens: int | None = None
     mmproj: Path | None = None
     offload: bool | None = None
 
     def __post_init__(self) -> None:
-        checked_budget(self.tokens)
+        if self.tokens is not None:
+            checked_budget(self.tokens)
         if len(self.files) > MOST:
             raise UsageError(f"At most {MOST} images are possible, not {len(self.files)}.")
         if self.files.count(STDIN) > 1:

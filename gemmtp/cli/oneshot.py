@@ -90,7 +90,7 @@ def answer(options: Options) -> None:
         _load(options),
         _fixed(options),
         projector=shape_of_projector(projector),
-        image_tokens=options.images.tokens,
+        image_tokens=0 if projector is None else projector.tokens,
         projector_on_gpu=options.images.offload is not False,
     )
     shape = structured.asked(options)

@@ -31,7 +31,9 @@ def plan(
     ),
     ram: str | None = typer.Option(None, "--ram", metavar="SIZE", help="Plan for so much RAM."),
     image: bool = typer.Option(False, "--image", help="Plan for images too."),
-    image_tokens: int = typer.Option(280, "--image-tokens", help="Tokens an image may take."),
+    image_tokens: int | None = typer.Option(
+        None, "--image-tokens", help="Tokens an image may take; the set's own without."
+    ),
     ctx: int | None = typer.Option(None, "--ctx", help="Positions of the context, a slot."),
     kv: str | None = typer.Option(None, "--kv", help="KV cache: f16, q8_0 or q4_0."),
     slots: int = typer.Option(1, "--slots", help="Conversations at once."),
@@ -46,7 +48,8 @@ def plan(
 
     if kv is not None and kv not in KV_BYTES:
         raise UsageError(f"{kv!r} is no KV type.", "Use f16, q8_0 or q4_0.")
-    if not 1 <= slots <= 64 or not 1 <= image_tokens <= 4096 or not 1 <= (ctx or 1) <= 1 << 22:
+    sizes = (slots, 64), (1 if image_tokens is None else image_tokens, 4096), (ctx or 1, 1 << 22)
+    if not all(1 <= size <= most for size, most in sizes):
         raise UsageError("A context, a slot count or an image size is out of range.")
     asked = _asked(model, drafter)
     models = asked.models
@@ -54,6 +57,8 @@ def plan(
         raise UsageError(
             f"{models.name} has no projector, so it cannot see images.", "Plan without --image."
         )
+    if image_tokens is None and models.projector is not None:
+        image_tokens = models.projector.image_tokens
     wish = Wish(
         ctx=ctx or min(DEFAULT_CTX, models.target.context_length),
         kv=kv or "f16",  # type: ignore[arg-type]
@@ -61,7 +66,7 @@ def plan(
         depth=asked.depth,
         drafting=not no_mtp and models.drafter is not None,
         gpu_layers=-1 if gpu_layers is None else gpu_layers,
-        image_tokens=image_tokens if image else 0,
+        image_tokens=(image_tokens or 0) if image else 0,
     )
     given: dict[Setting, bool] = {
         "ctx": ctx is not None,
@@ -74,7 +79,7 @@ def plan(
     headers = asked.headers if not vram and ram is None and choice.estimate.fits else None
     if headers is not None:
         choice = replace(choice, estimate=_confirmed(choice.estimate, headers))
-    _say(choice, wish, image_tokens, devices, asked.names, as_json, headers is not None)
+    _say(choice, wish, image_tokens or 0, devices, asked.names, as_json, headers is not None)
 
 
 def _say(

@@ -114,8 +114,11 @@ def run(
     image: list[str] = typer.Option(
         [], "--image", metavar="F", help="Show an image, - from standard input; repeatable."
     ),
-    image_tokens: int = typer.Option(
-        280, "--image-tokens", metavar="N", help="At most 70, 140, 280, 560 or 1120 an image."
+    image_tokens: int | None = typer.Option(
+        None,
+        "--image-tokens",
+        metavar="N",
+        help="At most 70, 140, 280, 560 or 1120 an image; the set's own, mostly 280, without.",
     ),
     mmproj: Path | None = typer.Option(
         None, "--mmproj", metavar="F", help="The projector's GGUF, for a MODEL that is a file."

@@ -72,7 +72,8 @@ def _projector(path: Path, target: Header) -> str:
         return error.message
     tower = f"a tower of {g.blocks} blocks" if g.blocks else "a direct projection"
     sound = "; its audio encoder is not used yet" if g.audio else ""
-    return f"sees for this target: {g.kind}, {tower}, {g.side} x {g.side} pixels a token{sound}"
+    pixels = f"{g.side} x {g.side} pixels a token, {g.image_tokens} tokens an image by default"
+    return f"sees for this target: {g.kind}, {tower}, {pixels}{sound}"
 
 
 def _not_here(model: str) -> CatalogueEntry | None:

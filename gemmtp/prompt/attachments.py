@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from gemmtp.errors import UsageError
 from gemmtp.prompt.conversation import Image as ImagePart
 from gemmtp.prompt.source import unreadable
-from gemmtp_models.memory_projector import DEFAULT_IMAGE_TOKENS, IMAGE_BUDGETS
+from gemmtp_models.memory_projector import DEFAULT_IMAGE_TOKENS, IMAGE_BUDGETS, budget_words
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -106,8 +106,7 @@ class Frame:
 def checked_budget(tokens: int) -> int:
     """``tokens``, one of the budgets Gemma 4 was trained with; raises UsageError otherwise."""
     if tokens not in IMAGE_BUDGETS:
-        allowed = ", ".join(map(str, IMAGE_BUDGETS[:-1]))
-        raise UsageError(f"An image takes {allowed} or {IMAGE_BUDGETS[-1]} tokens, not {tokens}.")
+        raise UsageError(f"An image takes {budget_words()} tokens, not {tokens}.")
     return tokens
 
 

@@ -23,7 +23,6 @@ from gemmtp.llama.projector import Projector, RowCache
 from gemmtp.prompt.attachments import Frame, Picture, picture_of_part
 from gemmtp.prompt.conversation import Audio, Image, Message
 from gemmtp_models.header import Header, read_header
-from gemmtp_models.memory_projector import DEFAULT_IMAGE_TOKENS
 from gemmtp_models.memory_sets import projector_of_header
 from gemmtp_models.projector import ProjectorGeometry, check_projector
 from gemmtp_models.shapes import images_see_all
@@ -95,20 +94,25 @@ def with_pictures(
 
 @dataclass(frozen=True, slots=True)
 class CheckedProjector:
-    """A projector's header that llama.cpp can load for the target it was checked with."""
+    """A projector's header that llama.cpp can load for the target it was checked with.
+
+    ``tokens`` is what an image may take.
+    """
 
     header: Header
     geometry: ProjectorGeometry
-    tokens: int = DEFAULT_IMAGE_TOKENS
+    tokens: int
 
     @classmethod
-    def read(cls, path: Path, width: int, tokens: int = DEFAULT_IMAGE_TOKENS) -> CheckedProjector:
+    def read(cls, path: Path, width: int, tokens: int | None = None) -> CheckedProjector:
         """Read and check the header for a target of ``width``, without llama.cpp.
 
-        Raises the errors of :func:`~gemmtp_models.projector.check_projector`.
+        ``tokens`` None takes the file's own budget. Raises the errors of
+        :func:`~gemmtp_models.projector.check_projector`.
         """
         header = read_header(path)
-        return cls(header, check_projector(header, width), tokens)
+        geometry = check_projector(header, width)
+        return cls(header, geometry, geometry.image_tokens if tokens is None else tokens)
 
     @property
     def frame(self) -> Frame:

@@ -23,7 +23,6 @@ from gemmtp.llama.pair import Pair, check_files
 from gemmtp.prompt.attachments import Picture, read_picture
 from gemmtp.prompt.media import CheckedProjector, Eyes
 from gemmtp.prompt.template import chat_tokens
-from gemmtp_models.memory_projector import DEFAULT_IMAGE_TOKENS
 from gemmtp_models.names import of_folder
 
 DEPTH = 3
@@ -147,10 +146,13 @@ def open_set(
     folder: Path,
     resources: ExitStack,
     threads: int = 1,
-    image_tokens: int = DEFAULT_IMAGE_TOKENS,
+    image_tokens: int | None = None,
     make: type[Reader] = Reader,
 ) -> Reader:
-    """The set in `folder`; one thread is the fastest for a model this small."""
+    """The set in `folder`; one thread is the fastest for a model this small.
+
+    Pictures take its own budget unless `image_tokens` names another.
+    """
     files = of_folder(folder)
     pair = resources.enter_context(
         Pair.open(

@@ -12,9 +12,10 @@ from gemmtp_models.memory_graph import Graph, Node
 from gemmtp_models.shapes import SIZES
 
 IMAGE_BUDGETS = (70, 140, 280, 560, 1120)
-"""Tokens an image may take; 280 is the model's default."""
+"""Tokens an image may take, as Gemma 4 was trained."""
 
 DEFAULT_IMAGE_TOKENS = 280
+"""What an image may take where a projector's file says nothing, as in Gemma 4's own processor."""
 
 F32, F16 = 4, 2
 _PATCH_PIXELS = 16 * 16 * 3
@@ -24,7 +25,10 @@ _PATCHES = 9
 
 @dataclass(frozen=True, slots=True)
 class Projector:
-    """A projector by its size in bytes and its tower; ``blocks`` 0 is a direct projection."""
+    """A projector by its size in bytes and its tower; ``blocks`` 0 is a direct projection.
+
+    ``image_tokens`` is what an image may take where nobody asks for another budget.
+    """
 
     nbytes: int
     blocks: int
@@ -32,11 +36,17 @@ class Projector:
     feed_forward: int
     heads: int
     out: int
+    image_tokens: int = DEFAULT_IMAGE_TOKENS
 
     def compute(self, tokens: int, *, flash: bool = True) -> int:
         """Bytes of work space for an image of ``tokens``, which mtmd takes at the first image."""
         graph = _tower if self.blocks else _direct
         return graph(self, tokens, flash).reserve([32])[0]
+
+
+def budget_words() -> str:
+    """ "70, 140, 280, 560 or 1120" """
+    return f"{', '.join(map(str, IMAGE_BUDGETS[:-1]))} or {IMAGE_BUDGETS[-1]}"
 
 
 _TOWERS = {"e2b": (16, 768, 3072, 12), "e4b": (16, 768, 3072, 12), "12b": (0, 3840, 0, 0)}

@@ -10,6 +10,7 @@ from gemmtp_models.ggml_types import GGML_TYPES
 from gemmtp_models.header import Header
 from gemmtp_models.memory import ModelSet
 from gemmtp_models.memory_projector import Projector, projector_of
+from gemmtp_models.projector import image_tokens
 from gemmtp_models.shapes import (
     HEADER_BYTES,
     RECIPES,
@@ -81,7 +82,7 @@ def _closest(shapes: list[Shape], file_size: int | None) -> Shape:
 
 
 def projector_of_header(header: Header) -> Projector:
-    """A projector by the metadata of its file."""
+    """A projector by the metadata of its file; raises as ``image_tokens`` does."""
     m, vision = header.metadata, "clip.vision."
     direct = m.string(vision + "projector_type", m.string("clip.projector_type", "")) == "gemma4uv"
     return Projector(
@@ -91,4 +92,5 @@ def projector_of_header(header: Header) -> Projector:
         feed_forward=m.uint32(vision + "feed_forward_length", 0),
         heads=m.uint32(vision + "attention.head_count", 1),
         out=m.uint32(vision + "projection_dim", 0),
+        image_tokens=image_tokens(header),
     )

@@ -14,10 +14,14 @@ from dataclasses import dataclass
 
 from gemmtp.errors import BadModelFileError, PairMismatchError, UnsupportedModelError
 from gemmtp_models.header import Header, TensorInfo
+from gemmtp_models.memory_projector import DEFAULT_IMAGE_TOKENS, IMAGE_BUDGETS, budget_words
 from gemmtp_models.metadata import ValueType
 
 PROJECTOR_ARCHITECTURE = "clip"
 TOWER, DIRECT = "gemma4v", "gemma4uv"
+IMAGE_TOKENS_KEY = "gemmtp.image_tokens"
+"""Ours: what an image may take, where that is not ``DEFAULT_IMAGE_TOKENS``; llama.cpp reads it
+not."""
 
 _VISION = "clip.vision."
 _COLOURS = 3
@@ -66,7 +70,8 @@ class ProjectorGeometry:
 
     A token stands for a square of ``side`` x ``side`` pixels; an image has at most ``longest``
     tokens along one side. ``out`` is the width of a row, the target's ``embedding_length``.
-    ``audio`` says that the file holds an audio encoder as well.
+    ``audio`` says that the file holds an audio encoder as well, ``image_tokens`` what an image may
+    take unless somebody asks for another budget.
     """
 
     kind: str
@@ -80,6 +85,7 @@ class ProjectorGeometry:
     feed_forward: int
     out: int
     audio: bool
+    image_tokens: int
 
     @property
     def side(self) -> int:
@@ -142,7 +148,19 @@ def _geometry(header: Header) -> ProjectorGeometry:
         feed_forward=_size(header, "feed_forward_length", int(tower), _MAX_WIDTH),
         out=_size(header, "projection_dim", 1, _MAX_WIDTH),
         audio=m.boolean("clip.has_audio_encoder", False),
+        image_tokens=image_tokens(header),
     )
+
+
+def image_tokens(header: Header) -> int:
+    """What an image may take by a projector's file, one of ``IMAGE_BUDGETS``.
+
+    Raises ``BadModelFileError`` for a file that names anything else.
+    """
+    tokens = header.metadata.uint32(IMAGE_TOKENS_KEY, DEFAULT_IMAGE_TOKENS)
+    if tokens not in IMAGE_BUDGETS:
+        raise header.metadata.error(IMAGE_TOKENS_KEY, f"is {tokens:,}, expected {budget_words()}")
+    return tokens
 
 
 def _kind(header: Header) -> str:

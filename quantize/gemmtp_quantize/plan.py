@@ -38,7 +38,7 @@ from gemmtp_quantize.vision import (
     vision_recipe,
     vision_tensors,
 )
-from gemmtp_quantize.vision_config import check_processor, has_tower, read_vision_config
+from gemmtp_quantize.vision_config import has_tower, read_processor, read_vision_config
 
 SOURCE_KEY = "gemmtp.source.identity"
 QUANTIZATION_VERSION = 2
@@ -159,8 +159,8 @@ def _projector(
         return None
     config, recipe = read_vision_config(target.config), vision_recipe(vision)
     specs = vision_tensors(target, config, text.hidden_size)
-    check_processor(target.directory, config)
-    fields = vision_fields(target, config, text.hidden_size, specs)
+    tokens = read_processor(target.directory, config)
+    fields = vision_fields(target, config, text.hidden_size, specs, tokens)
     return _file(recipe, fields, plan_types(specs, recipe), marks)
 
 

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gemmtp.errors import BadModelFileError
+from gemmtp_models.memory_projector import DEFAULT_IMAGE_TOKENS
 from gemmtp_models.metadata import ValueType
+from gemmtp_models.projector import IMAGE_TOKENS_KEY
 from gemmtp_quantize.checkpoint import Checkpoint
 from gemmtp_quantize.model_file import (
     Fields,
@@ -144,8 +146,14 @@ def vision_fields(
     config: VisionConfig,
     text_width: int,
     specs: list[TensorSpec],
+    image_tokens: int,
 ) -> Fields:
-    """All metadata of the projector's GGUF except its file type and fingerprint."""
+    """All metadata of the projector's GGUF except its file type and fingerprint.
+
+    A file that says nothing of ``image_tokens`` means the usual budget, as every file of
+    llama.cpp's own converter does.
+    """
+    budget = {} if image_tokens == DEFAULT_IMAGE_TOKENS else {IMAGE_TOKENS_KEY: u32(image_tokens)}
     values: Fields = {
         "projector_type": text(PROJECTOR_TYPE),
         "projection_dim": u32(text_width),
@@ -170,4 +178,5 @@ def vision_fields(
         # Without it mtmd takes another GELU than Gemma 4's, which is the tanh form.
         "clip.use_gelu": boolean(True),
         **{f"clip.vision.{key}": value for key, value in values.items()},
+        **budget,
     }

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmtp.errors import BadModelFileError, UnsupportedModelError
+from gemmtp_models.memory_projector import DEFAULT_IMAGE_TOKENS, IMAGE_BUDGETS, budget_words
 from gemmtp_quantize.config import MAX_LAYERS, MAX_WIDTH, integer, number
 from gemmtp_quantize.documents import read_optional_object
 
@@ -98,11 +99,12 @@ def _refuse_unsayable(vision: Mapping[str, Any]) -> None:
         )
 
 
-def check_processor(directory: Path, config: VisionConfig) -> None:
-    """Raise UnsupportedModelError unless ``gemmtp.prompt.attachments`` prepares pixels alike.
+def read_processor(directory: Path, config: VisionConfig) -> int:
+    """What an image may take, one of ``IMAGE_BUDGETS``.
 
     Read is processor_config.json over preprocessor_config.json; a checkpoint with neither has
-    Gemma 4's own processor.
+    Gemma 4's own processor. Raises UnsupportedModelError unless ``gemmtp.prompt.attachments``
+    prepares pixels alike, and for another budget.
     """
     given = dict(read_optional_object(directory / "preprocessor_config.json"))
     nested = read_optional_object(directory / "processor_config.json").get("image_processor", {})
@@ -126,3 +128,12 @@ def check_processor(directory: Path, config: VisionConfig) -> None:
                 f"The image processor's {key} is {given[key]!r}; {value!r} is what can be done.",
                 TEXT_ALONE,
             )
+    tokens = given.get("max_soft_tokens")
+    if tokens is None:
+        return DEFAULT_IMAGE_TOKENS
+    if type(tokens) is not int or tokens not in IMAGE_BUDGETS:
+        raise UnsupportedModelError(
+            f"The image processor's max_soft_tokens is {tokens!r}; {budget_words()} can be done.",
+            TEXT_ALONE,
+        )
+    return tokens

@@ -96,6 +96,17 @@ def test_a_drawn_circle_is_seen(
     assert cli(*args, "--no-mtp").out == answer
 
 
+def test_a_drawing_takes_the_tokens_that_the_set_asks_for(cli: Cli, tmp_path: Path) -> None:
+    Image.new("RGB", (240, 200), "white").save(tmp_path / "white.png")
+    args = ("run", "demo", "--image", tmp_path / "white.png", "--json", "What is this?", *GREEDY)
+    tokens = {}
+    for asked in ((), ("--image-tokens", 140)):
+        result = cli(*args, *asked)
+        tokens[asked] = json.loads(result.out)["prompt_tokens"]["images"]
+    assert 50 < tokens[()] <= 70 + 2
+    assert 100 < tokens["--image-tokens", 140] <= 140 + 2
+
+
 def test_list_and_show_know_the_demo(cli: Cli) -> None:
     (first, *_) = json.loads(cli("list", "--json").out)["sets"]
     assert first["name"] == "demo"

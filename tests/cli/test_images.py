@@ -181,7 +181,8 @@ def test_a_set_is_made_and_run_with_its_projector(cli: Cli, folder: Path, home: 
     assert made.code == 0
     shown = cli("show", "tiny:eyes")
     assert shown.out.endswith(
-        "\nprojector: sees for this target: gemma4v, a tower of 2 blocks, 48 x 48 pixels a token\n"
+        "\nprojector: sees for this target: gemma4v, a tower of 2 blocks, 48 x 48 pixels a token, "
+        "280 tokens an image by default\n"
     )
     image = ("--image", folder / "cat.png", "--max-tokens", 4, "--json")
     result = cli("run", "tiny:eyes", *ARGS, "what?", *image)

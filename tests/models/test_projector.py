@@ -13,6 +13,7 @@ from gemmtp.errors import (
     PairMismatchError,
     UnsupportedModelError,
 )
+from gemmtp.prompt.media import CheckedProjector
 from gemmtp_models.header import read_header
 from gemmtp_models.memory_sets import projector_of_header
 from gemmtp_models.projector import check_projector
@@ -26,6 +27,17 @@ def test_a_tower_says_which_pictures_it_takes(tmp_path: Path) -> None:
     geometry = check_projector(read_header(write_projector(tmp_path / "p.gguf")))
     assert (geometry.side, geometry.longest, geometry.out) == (48, 341, TINY_TARGET.hidden)
     assert not geometry.audio
+
+
+@pytest.mark.parametrize(("said", "tokens"), [({}, 280), ({"gemmtp.image_tokens": 70}, 70)])
+def test_a_file_says_what_an_image_may_take(
+    tmp_path: Path, said: dict[str, object], tokens: int
+) -> None:
+    header = read_header(write_projector(tmp_path / "p.gguf", metadata=said))
+    assert check_projector(header).image_tokens == tokens
+    assert projector_of_header(header).image_tokens == tokens
+    assert CheckedProjector.read(header.path, TINY_TARGET.hidden).frame.tokens == tokens
+    assert CheckedProjector.read(header.path, TINY_TARGET.hidden, 560).frame.tokens == 560
 
 
 def test_a_direct_projection_counts_positions_by_token(tmp_path: Path) -> None:
@@ -96,6 +108,9 @@ BAD_METADATA: list[tuple[str, object]] = [
     (V + "projection_dim", 31),
     (V + "embedding_length", 2**31),
     (V + "feed_forward_length", 0),
+    ("gemmtp.image_tokens", 0),
+    ("gemmtp.image_tokens", 71),
+    ("gemmtp.image_tokens", "70"),
 ]
 
 

@@ -157,6 +157,17 @@ def test_where_nothing_is_normalised_the_means_say_nothing(seeing_pair: Pair) ->
     assert plan.projector.fields["clip.vision.image_mean"].value == (0.0, 0.0, 0.0)
 
 
+@pytest.mark.parametrize(("tokens", "key"), [(70, 70), (1120, 1120), (280, None), (None, None)])
+def test_the_file_says_what_the_processor_lets_an_image_take(
+    seeing_pair: Pair, tokens: int | None, key: int | None
+) -> None:
+    _processor(max_soft_tokens=tokens)(seeing_pair[0])
+    plan = _plan(seeing_pair)
+    assert plan.projector is not None
+    field = plan.projector.fields.get("gemmtp.image_tokens")
+    assert (field.value if field else None) == key
+
+
 def test_an_older_preprocessor_config_is_read_and_a_missing_one_is_gemma_s_own(
     seeing_pair: Pair,
 ) -> None:
@@ -218,6 +229,13 @@ REFUSED: dict[str, tuple[Callable[[Path], None], type[GemmtpError], str]] = {
     "another scale": (_processor(rescale_factor=1.0), UnsupportedModelError, "rescale_factor"),
     "colours that are normalised": (
         _processor(do_normalize=True, image_mean=[0.5] * 3), UnsupportedModelError, "image_mean"
+    ),
+    "pictures of another size": (
+        _processor(max_soft_tokens=100), UnsupportedModelError,
+        "max_soft_tokens is 100; 70, 140, 280, 560 or 1120 can be done",
+    ),
+    "pictures of no size": (
+        _processor(max_soft_tokens="70"), UnsupportedModelError, "max_soft_tokens is '70'"
     ),
     "shared keys": (_vision(num_key_value_heads=2), UnsupportedModelError, ", with shared keys,"),
     "heads of another size": (
