@@ -315,7 +315,8 @@ class Engine:
         emitted = self._emit(run, output, run.draft)
         accepted = next((i for i, t in enumerate(emitted) if draft[i : i + 1] != [t]), len(emitted))
         hidden = [self.target.hidden(output + i) for i in range(len(emitted))]
-        slot.last_hidden = np.stack(hidden)
+        # With the row before them: all of a round's tokens may be cut again.
+        slot.last_hidden = np.stack([slot.hidden, *hidden])
         slot.held += len(emitted)
         if len(emitted) <= len(draft):
             self.target.remove(slot.index, slot.held)

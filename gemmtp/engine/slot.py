@@ -27,7 +27,7 @@ class Slot:
     held: int = 0
     """How many tokens of ``text`` the KV cache holds."""
     last_hidden: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32))
-    """float32[m, d]: the states of the last verified rows, the newest last."""
+    """float32[m, d]: the states of the last verified rows and the one before, the newest last."""
 
     @property
     def hidden(self) -> Floats:

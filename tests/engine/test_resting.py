@@ -62,6 +62,27 @@ def test_the_checkpoint_comes_along() -> None:
     assert ended.statistics.cached_because == "checkpoint at 14"
 
 
+def test_a_round_of_which_nothing_was_taken_is_cut_and_the_rest_rests() -> None:
+    made, prompt = engine(), [3, 1, 4, 1, 5]
+    made.submit(Request(prompt, GREEDY, max_tokens=60))
+    rounds: list[list[int]] = []
+    while len(rounds) < 6 or len(rounds[-1]) < 2:
+        tokens = [event.token for event in made.step() if isinstance(event, Token)]
+        rounds += [tokens] if tokens else []
+    taken = sum(rounds[:-1], list(prompt))
+    made.stop(0, len(taken))
+    resting = made.rest(0)
+    assert resting is not None
+    assert (resting.text, resting.held) == (taken, len(taken) - 1)
+    read = engine()
+    answer(read, taken[:-1], 1)
+    assert np.array_equal(resting.hidden, read.hidden(0))
+    fresh = engine()
+    fresh.adopt(0, resting)
+    there, _ = answer(fresh, taken, 20)
+    assert there == answer(engine(), taken, 20)[0]
+
+
 def test_a_slot_that_holds_nothing_rests_nowhere() -> None:
     assert engine().rest(0) is None
 
