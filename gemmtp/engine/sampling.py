@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from gemmtp.engine.backend import Floats
 from gemmtp.engine.noise import Noise
-from gemmtp.engine.topk import top_k
+from gemmtp.engine.topk import TopK
 from gemmtp.engine.wide import SMALLEST_TEMPERATURE, Wide
 from gemmtp.errors import UsageError
 
@@ -115,6 +115,7 @@ class Shaper:
 
     def __init__(self, parameters: SamplingParameters) -> None:
         self.parameters = parameters
+        self._top_k = TopK(parameters.top_k)
         self._wide = Wide(parameters.temperature, parameters.top_p, parameters.min_p)
 
     def __call__(self, logits: Floats) -> Distribution:
@@ -123,11 +124,10 @@ class Shaper:
         Raises :class:`~gemmtp.errors.UsageError` when no token is left, as when all are biased
         away.
         """
-        parameters = self.parameters
         if self.whole(len(logits)):
             ids, p = self._wide.kept(self._weights(logits))
             return Distribution(ids, p / p.sum(), wide=True)
-        ids = top_k(logits, parameters.top_k)
+        ids = self._top_k(logits)
         return self.among(ids, logits[ids])
 
     def among(self, ids: NDArray[np.int64], logits: Floats) -> Distribution:
