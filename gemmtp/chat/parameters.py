@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from gemmtp.engine.request import checked_max_tokens
 from gemmtp.engine.verify import RULES
 from gemmtp.errors import UsageError
 
@@ -52,10 +53,7 @@ def _show_max_tokens(repl: Repl) -> str:
 
 
 def _set_max_tokens(repl: Repl, word: str) -> None:
-    most = None if word == OFF else _number(word, int)
-    if most is not None and most < 1:
-        raise UsageError("The number of tokens to generate must be at least 1.")
-    repl.dialogue.max_tokens = most
+    repl.dialogue.max_tokens = checked_max_tokens(None if word == OFF else _number(word, int))
 
 
 def _set_accept(repl: Repl, word: str) -> None:

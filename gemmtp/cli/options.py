@@ -13,6 +13,7 @@ from gemmtp.cli.repetition import Repetition
 from gemmtp.cli.session import Wanted
 from gemmtp.engine.adaptive import AdaptiveDepth
 from gemmtp.engine.depth import FOR_THE_SEED, DepthChooser, FixedDepth, HeuristicDepth
+from gemmtp.engine.request import checked_max_tokens
 from gemmtp.engine.sampling import SamplingParameters
 from gemmtp.engine.stopping import StopStrings
 from gemmtp.engine.verify import RULES, Rule
@@ -74,8 +75,7 @@ class Options:
         self.sampling(SamplingParameters())
         StopStrings(self.stop)
         biases(self.logit_bias)
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise UsageError("The number of tokens to generate must be at least 1.")
+        checked_max_tokens(self.max_tokens)
 
     def sampling(self, base: SamplingParameters) -> SamplingParameters:
         """What was asked for over ``base``."""

@@ -48,8 +48,8 @@ def plan(
 
     if kv is not None and kv not in KV_BYTES:
         raise UsageError(f"{kv!r} is no KV type.", "Use f16, q8_0 or q4_0.")
-    sizes = (slots, 64), (1 if image_tokens is None else image_tokens, 4096), (ctx or 1, 1 << 22)
-    if not all(1 <= size <= most for size, most in sizes):
+    sizes = (slots, 64), (image_tokens, 4096), (ctx or 1, 1 << 22)
+    if not all(size is None or 1 <= size <= most for size, most in sizes):
         raise UsageError("A context, a slot count or an image size is out of range.")
     asked = _asked(model, drafter)
     models = asked.models
@@ -57,8 +57,8 @@ def plan(
         raise UsageError(
             f"{models.name} has no projector, so it cannot see images.", "Plan without --image."
         )
-    if image_tokens is None and models.projector is not None:
-        image_tokens = models.projector.image_tokens
+    if image_tokens is None:
+        image_tokens = models.projector.image_tokens if models.projector else 0
     wish = Wish(
         ctx=ctx or min(DEFAULT_CTX, models.target.context_length),
         kv=kv or "f16",  # type: ignore[arg-type]
@@ -66,7 +66,7 @@ def plan(
         depth=asked.depth,
         drafting=not no_mtp and models.drafter is not None,
         gpu_layers=-1 if gpu_layers is None else gpu_layers,
-        image_tokens=(image_tokens or 0) if image else 0,
+        image_tokens=image_tokens if image else 0,
     )
     given: dict[Setting, bool] = {
         "ctx": ctx is not None,
@@ -79,7 +79,7 @@ def plan(
     headers = asked.headers if not vram and ram is None and choice.estimate.fits else None
     if headers is not None:
         choice = replace(choice, estimate=_confirmed(choice.estimate, headers))
-    _say(choice, wish, image_tokens or 0, devices, asked.names, as_json, headers is not None)
+    _say(choice, wish, image_tokens, devices, asked.names, as_json, headers is not None)
 
 
 def _say(

@@ -28,23 +28,9 @@ FIRST_PROBE, FIRST_IDLE_PROBE, LAST_PROBE = 24, 96, 384
 """Rounds until another depth is tried again, the second where drafting does not pay; doubled when
 that did not pay either."""
 
-
 REST = 15
 """Rounds that are decoded plainly without a thought once drafting was found not to pay: nothing is
 learned in them, and where a round takes a third of a millisecond, thinking is a fifth of it."""
-
-
-@dataclass(slots=True)
-class _Regime:
-    """What goes on at one number of slots and one size of context."""
-
-    tried: dict[int, int] = field(default_factory=dict)
-    best: int = 0
-    probes: int = 0
-    since_probe: int = 0
-    probe_after: int = FIRST_PROBE
-    rest: int = 0
-    plan: _Plan | None = None
 
 
 @dataclass(slots=True)
@@ -60,6 +46,19 @@ class _Plan:
     best: int = 0
     worth: float = 0.0
     costs: Costs = field(default_factory=Costs)
+
+
+@dataclass(slots=True)
+class _Regime:
+    """What goes on at one number of slots and one size of context."""
+
+    tried: dict[int, int] = field(default_factory=dict)
+    best: int = 0
+    probes: int = 0
+    since_probe: int = 0
+    probe_after: int = FIRST_PROBE
+    rest: int = 0
+    plan: _Plan = field(default_factory=_Plan)
 
 
 class AdaptiveDepth:
@@ -101,7 +100,7 @@ class AdaptiveDepth:
 
     def plan(self, slots: Sequence[int], context: int) -> list[int]:
         regime = self._regimes.setdefault((len(slots), doublings(context)), _Regime())
-        if regime.rest and regime.plan is not None:
+        if regime.rest:
             regime.rest -= 1
             regime.since_probe += 1
             self._plan = regime.plan

@@ -26,7 +26,15 @@ from gemmtp.engine.drafting import MTP, Draft, DraftSource, Want
 from gemmtp.engine.media import check_media
 from gemmtp.engine.prefill import Prefilling, shared_with
 from gemmtp.engine.proposal import Sharpness
-from gemmtp.engine.request import Event, Finished, FinishReason, Prefill, Request, Token
+from gemmtp.engine.request import (
+    Event,
+    Finished,
+    FinishReason,
+    Prefill,
+    Request,
+    Token,
+    checked_max_tokens,
+)
 from gemmtp.engine.resting import Resting, adopt, rest
 from gemmtp.engine.run import Run, choosers, prompt_rows, verification_rows
 from gemmtp.engine.sampling import SamplingParameters, fresh_seed
@@ -247,8 +255,7 @@ class Engine:
                 "Shorten the prompt or raise --ctx.",
             )
         check_media(request.prompt, request.media, self.target)
-        if request.max_tokens is not None and request.max_tokens < 1:
-            raise UsageError("The number of tokens to generate must be at least 1.")
+        checked_max_tokens(request.max_tokens)
         if request.depth is not None:
             self._check_outputs(request.depth)
 

@@ -46,21 +46,19 @@ class Proposed(NamedTuple):
 
 
 class _Near(NamedTuple):
-    """The likelier part of a drafter's row: ids ascending, and their logits.
-
-    ``whole`` where top-k lets through no other.
-    """
+    """The likelier part of a drafter's row: ids ascending, and their logits."""
 
     ids: NDArray[np.int64]
     logits: Floats
-    whole: bool
 
 
 class Sharpness:
     """Learns how sharp proposals should be for one set of parameters, over many answers."""
 
     def __init__(self, parameters: SamplingParameters) -> None:
-        self._top_k = parameters.top_k
+        # Where top-k lets through no more than is looked at, a look has all that a draw needs.
+        self._looks_whole = 0 < parameters.top_k <= MOST_LOOKED_AT
+        self._looked_at = parameters.top_k if self._looks_whole else MOST_LOOKED_AT
         temperatures = {f: min(f * parameters.temperature, MOST_TEMPERATURE) for f in FACTORS if f}
         self._shapers = {
             factor: Shaper(replace(parameters, temperature=temperature))
@@ -70,17 +68,18 @@ class Sharpness:
         self.looks = 0
         self.factor = 1.0
 
-    def shaped(self, logits: Floats, factor: float) -> Distribution:
-        """The proposal that a drafter's row gives at ``factor``."""
+    def shaped(self, logits: Floats, factor: float, near: _Near | None) -> Distribution:
+        """The proposal that a drafter's row gives at ``factor``, of which ``near`` is known."""
+        if near is not None and self._looks_whole:
+            return self.among(near, factor)
         if factor == 0.0:
             return Distribution.certain(int(logits.argmax()))
         return self._shapers[factor](logits)
 
     def near(self, logits: Floats) -> _Near:
         """A copy of what matters of a row."""
-        whole = 0 < self._top_k <= MOST_LOOKED_AT
-        ids = top_k(logits, self._top_k if whole else MOST_LOOKED_AT)
-        return _Near(ids, logits[ids], whole)
+        ids = top_k(logits, self._looked_at)
+        return _Near(ids, logits[ids])
 
     def among(self, row: _Near, factor: float) -> Distribution:
         """The proposal that the likelier part of a row gives at ``factor``."""
@@ -123,10 +122,7 @@ class Proposal:
         if self._looking:
             near = self._sharpness.near(logits)
             self._rows.append(near)
-        if near is not None and near.whole:
-            q = self._sharpness.among(near, self.factor)
-        else:
-            q = self._sharpness.shaped(logits, self.factor)
+        q = self._sharpness.shaped(logits, self.factor, near)
         return Proposed(q.draw(Noise(self._seed, position, _DRAFT, self._round)), q)
 
     def learn(self, i: int, p: Distribution) -> None:

@@ -12,6 +12,7 @@ from gemmtp.engine.processors import Processor
 from gemmtp.engine.sampling import SamplingParameters
 from gemmtp.engine.stats import Statistics
 from gemmtp.engine.verify import Rule
+from gemmtp.errors import UsageError
 
 FinishReason = Literal["stop", "length", "context"]
 """An end token or stop string; ``max_tokens``; the end of the context."""
@@ -48,6 +49,13 @@ class Finished:
 
 
 Event = Token | Prefill | Finished
+
+
+def checked_max_tokens(most: int | None) -> int | None:
+    """``most``, at least 1 or None; raises :class:`~gemmtp.errors.UsageError` otherwise."""
+    if most is not None and most < 1:
+        raise UsageError("The number of tokens to generate must be at least 1.")
+    return most
 
 
 @dataclass(frozen=True, slots=True)

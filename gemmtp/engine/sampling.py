@@ -124,7 +124,7 @@ class Shaper:
         Raises :class:`~gemmtp.errors.UsageError` when no token is left, as when all are biased
         away.
         """
-        if self.whole(len(logits)):
+        if self._whole(logits):
             ids, p = self._wide.kept(self._weights(logits))
             return Distribution(ids, p / p.sum(), wide=True)
         ids = self._top_k(logits)
@@ -146,13 +146,13 @@ class Shaper:
 
     def choose(self, logits: Floats, noise: Noise) -> int:
         """The token that the distribution's ``draw`` gives, without making the distribution."""
-        if self.whole(len(logits)):
+        if self._whole(logits):
             return self._wide.draw(self._weights(logits), noise)
         return self(logits).draw(noise)
 
-    def whole(self, n_vocab: int) -> bool:
+    def _whole(self, logits: Floats) -> bool:
         """Whether top-k is off, or lets the whole row through."""
-        return not 0 < self.parameters.top_k < n_vocab
+        return not 0 < self.parameters.top_k < len(logits)
 
     def _weights(self, logits: Floats) -> Floats:
         best = logits.max()

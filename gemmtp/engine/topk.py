@@ -46,14 +46,11 @@ class TopK:
         """Ids int64[n] as :func:`top_k` gives them."""
         k = self._k
         ids = np.flatnonzero(logits >= self._threshold)
-        if len(ids) < k:
-            self._slack = WIDEST_SLACK
-            ids = top_k(logits, k)
-        elif len(ids) > MANY * k:
-            self._slack *= SLACK_STEP
-            ids = top_k(logits, k)
-        else:
+        if k <= len(ids) <= MANY * k:
             ids = _among(logits, ids, k)
+        else:
+            self._slack = WIDEST_SLACK if len(ids) < k else SLACK_STEP * self._slack
+            ids = top_k(logits, k)
         if len(ids) >= k:
             self._threshold = logits[ids].min() - self._slack
         return ids

@@ -6,7 +6,6 @@ first step takes from the target (after the final norm) and the others from the 
 """
 
 import itertools
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -25,7 +24,7 @@ from demo.corpus.mixture import KEPT
 from demo.images import Patches
 from demo.packing import ROW, Batch, Document, batches, document_of
 from demo.shapes import drafter_config
-from demo.target import Plan, descend, logits, optimizers, resume, save, states
+from demo.target import Plan, descend, log, logits, optimizers, resume, save, states
 from demo.tokenizer import END_TOKENS
 
 STEP_WEIGHTS = (1.0, 0.8, 0.64)
@@ -70,22 +69,16 @@ def train_drafter(
                 "agreed": [round(share, 4) for share in agreed],
                 "seconds": time.monotonic() - began,
             }
-            _log(checkpoint, entry)
+            log(checkpoint, entry)
         if (step + 1) % plan.save_every == 0 or step + 1 == plan.steps:
             save(checkpoint, model, tuned, step + 1)
-    _log(checkpoint, {"plan": asdict(plan)})
+    log(checkpoint, {"plan": asdict(plan)})
 
 
 def new_drafter(seed: int) -> Gemma4AssistantForCausalLM:
     """An untrained drafter, always the same one for the same seed."""
     torch.manual_seed(seed)
     return Gemma4AssistantForCausalLM(drafter_config())
-
-
-def _log(checkpoint: Path, entry: dict[str, Any]) -> None:
-    path = checkpoint.with_name(f"{checkpoint.stem}_log.jsonl")
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(entry) + "\n")
 
 
 def mixed(

@@ -5,13 +5,11 @@ there and where it is, and what the whole picture holds; others, on the states o
 the middle of the figure that a patch belongs to. They teach the tower and are not part of the set.
 """
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +23,7 @@ from demo.corpus.pictures import place_of
 from demo.corpus.scenes import MOST_FIGURES, PLACES, scene
 from demo.images import POOLING, Patches, patches
 from demo.shapes import VISION_POSITIONS, VISION_WIDTH, seeing_config
-from demo.target import Plan, descend, optimizers, resume, save
+from demo.target import Plan, descend, log, optimizers, resume, save
 
 # Tokens that a picture may take, how often each is drawn, and pictures of one size in a step.
 BUDGETS: dict[int, tuple[float, int]] = {70: (0.75, 24), 140: (0.15, 12), 280: (0.1, 6)}
@@ -305,10 +303,10 @@ def train_tower(model: Gemma4ForConditionalGeneration, folder: Path, plan: Plan)
         if step % 10 == 0:
             entry = {"step": step, "loss": loss.item(), "tokens": pictures[0].tokens}
             entry |= heads.right(rows, wanted) | {"seconds": time.monotonic() - began}
-            _log(folder, entry)
+            log(checkpoint, entry)
         if (step + 1) % plan.save_every == 0 or step + 1 == plan.steps:
             save(checkpoint, trained, tuned, step + 1)
-            _log(folder, {"step": step, "unseen": unseen_right(model, heads)})
+            log(checkpoint, {"step": step, "unseen": unseen_right(model, heads)})
     return heads
 
 
@@ -323,8 +321,3 @@ def unseen_right(model: Gemma4ForConditionalGeneration, heads: Heads) -> dict[st
         if len(found) == UNSEEN_GROUPS:
             break
     return {name: round(float(np.mean([one[name] for one in found])), 4) for name in found[0]}
-
-
-def _log(folder: Path, entry: dict[str, Any]) -> None:
-    with (folder / "tower_log.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps(entry) + "\n")

@@ -77,13 +77,13 @@ def train_target(
     for step, batch in _numbered(tokenizer, plan, first):
         loss = _step(model, body, batch, tuned, plan.rate_at(step))
         if step % 20 == 0:
-            _log(folder, {"step": step, "loss": loss, "seconds": time.monotonic() - began})
+            log(checkpoint, {"step": step, "loss": loss, "seconds": time.monotonic() - began})
         if (step + 1) % plan.check_every == 0:
-            _log(folder, {"step": step, "right": right_answers(model, held_out)})
+            log(checkpoint, {"step": step, "right": right_answers(model, held_out)})
         if (step + 1) % plan.save_every == 0:
             save(checkpoint, model, tuned, step + 1)
     save(checkpoint, model, tuned, plan.steps)
-    _log(folder, {"plan": asdict(plan), "right": right_answers(model, held_out)})
+    log(checkpoint, {"plan": asdict(plan), "right": right_answers(model, held_out)})
     return model
 
 
@@ -220,6 +220,8 @@ def save(path: Path, model: nn.Module, tuned: Iterable[torch.optim.Optimizer], s
     path.with_suffix(".partial").replace(path)
 
 
-def _log(folder: Path, entry: dict[str, Any]) -> None:
-    with (folder / "target_log.jsonl").open("a", encoding="utf-8") as file:
+def log(checkpoint: Path, entry: dict[str, Any]) -> None:
+    """Add a line to the training's log beside its checkpoint."""
+    path = checkpoint.with_name(f"{checkpoint.stem}_log.jsonl")
+    with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(entry) + "\n")

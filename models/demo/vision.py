@@ -5,7 +5,6 @@ text corpus the model keeps to the distributions of the target it began as.
 """
 
 import itertools
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -31,6 +30,7 @@ from demo.target import (
     answer_loss,
     descend,
     held_out_documents,
+    log,
     logits,
     optimizers,
     resume,
@@ -134,12 +134,12 @@ def train_eyes(
             entry = {"step": step, "shown": shown.item(), "kept": kept.item()}
             entry |= {"following": following.item()}
             entry |= {"right": _likeliest(text, hidden, batch)}
-            _log(folder, entry | {"seconds": time.monotonic() - began})
+            log(checkpoint, entry | {"seconds": time.monotonic() - began})
         if (step + 1) % plan.save_every == 0 or step + 1 == plan.steps:
             save(checkpoint, trained, tuned, step + 1)
         if (step + 1) % plan.check_every == 0 or step + 1 == plan.steps:
-            _log(folder, {"step": step, "text": right_answers(text, held_out)})
-    _log(folder, {"plan": asdict(plan)})
+            log(checkpoint, {"step": step, "text": right_answers(text, held_out)})
+    log(checkpoint, {"plan": asdict(plan)})
 
 
 def kept_losses(
@@ -175,8 +175,3 @@ def _likeliest(text: Gemma4ForCausalLM, hidden: Tensor, batch: Batch) -> float:
         best = logits(text, hidden.flatten(0, 1)[learned]).argmax(-1)
     right = best == torch.from_numpy(batch.tokens).flatten()[learned + 1]
     return round(float(right.float().mean()), 4)
-
-
-def _log(folder: Path, entry: dict[str, Any]) -> None:
-    with (folder / "eyes_log.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps(entry) + "\n")

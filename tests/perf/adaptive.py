@@ -6,9 +6,9 @@
 First all depths answer a few prompts in turn, which says the best fixed one. Then come the pairs
 that count: a prompt is answered adaptively, plainly and at that depth, one right after the other.
 The adaptive chooser is one for all prompts, as in a process that goes on or remembers. The worst
-cases are the demo set as it
-is, whose target costs little more than its drafter, the cost-shaped set with a drafter whose input
-is scrambled, and a simulated mixture of experts, where the first rows of a pass cost most.
+cases are the demo set as it is, whose target costs little more than its drafter, the cost-shaped
+set with a drafter whose input is scrambled, and a simulated mixture of experts, where the first
+rows of a pass cost most.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gemmtp.engine.adaptive import AdaptiveDepth
 from gemmtp.engine.sampling import SamplingParameters
 from gemmtp.errors import ModelError
 from gemmtp_models.names import demo
-from tests.engine.test_adaptive import MACHINES, TEXTS, Machine, adaptive
+from tests.support.machine import MACHINES, TEXTS, Machine, adaptive
 
 from .demo_set import prompts, shaped_pair
 from .pairs import Column, Ratio
