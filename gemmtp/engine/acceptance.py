@@ -43,11 +43,12 @@ class Shares:
         self.hits[i] = FORGET * self.hits[i] + hit
         self.tries[i] = FORGET * self.tries[i] + 1
 
-    def fade(self, case: int | None = None) -> None:
-        """A round without a trial of ``case``, or of any."""
+    def fade(self, case: int | None = None, rounds: int = 1) -> None:
+        """``rounds`` without a trial of ``case``, or of any."""
+        left = IDLE_FORGET**rounds
         for i in range(len(self.tries)) if case is None else (case,):
-            self.hits[i] *= IDLE_FORGET
-            self.tries[i] *= IDLE_FORGET
+            self.hits[i] *= left
+            self.tries[i] *= left
 
     def share(self, i: int, prior: float, weight: float) -> float:
         """The share of successes, where the prior counts as ``weight`` trials."""
@@ -90,9 +91,6 @@ class SharedAcceptance:
         return self.certainty.share(c, self.at(i), SHARED_WEIGHT)
 
     def learn(self, drafted: int, accepted: int, margins: Sequence[float]) -> None:
-        if not drafted and not margins:
-            self.positions.fade()
-            self.certainty.fade()
         for i in range(min(accepted + 1, drafted)):
             self.positions.add(i, i < accepted)
             if i < len(margins):
@@ -100,6 +98,11 @@ class SharedAcceptance:
         for margin in margins:
             self.seen = [FORGET * seen for seen in self.seen]
             self.seen[bisect(MARGINS, margin)] += 1
+
+    def rest(self, rounds: int) -> None:
+        """``rounds`` in which nothing is drafted."""
+        self.positions.fade(rounds=rounds)
+        self.certainty.fade(rounds=rounds)
 
     def left(self, margin: float) -> None:
         """A token that sure was not taken: what is known of its like grows stale."""
@@ -167,9 +170,9 @@ class Acceptance:
         A further margin is that of a token that was not taken. It counts by what it was expected
         to bring, or the estimate by position would see the surest tokens alone.
         """
-        self.shared.learn(drafted, accepted, margins)
         if not drafted and not margins:
-            self._own.fade()
+            self.rest(1)
+        self.shared.learn(drafted, accepted, margins)
         for i in range(min(accepted + 1, drafted)):
             self._own.add(i, i < accepted)
         if len(margins) > drafted == accepted:
@@ -178,12 +181,17 @@ class Acceptance:
             self._own.add(drafted, expected)
             self.shared.left(margins[drafted])
 
-    def tokens(self, depth: int) -> float:
-        """Tokens that a round of this depth is expected to emit, the target's own included."""
-        tokens = kept = 1.0
-        for i in range(depth):
+    def rest(self, rounds: int) -> None:
+        """``rounds`` in which nothing is drafted: what was known grows stale."""
+        self.shared.rest(rounds)
+        self._own.fade(rounds=rounds)
+
+    def tokens(self, most: int) -> list[float]:
+        """By depth 0 to ``most``: tokens a round is expected to emit, the target's included."""
+        tokens, kept = [1.0], 1.0
+        for i in range(most):
             kept *= self.at(i)
-            tokens += kept
+            tokens.append(tokens[-1] + kept)
         return tokens
 
 

@@ -28,16 +28,22 @@ FIRST_PROBE, FIRST_IDLE_PROBE, LAST_PROBE = 24, 96, 384
 """Rounds until another depth is tried again, the second where drafting does not pay; doubled when
 that did not pay either."""
 
-REST = 15
-"""Rounds that are decoded plainly without a thought once drafting was found not to pay: nothing is
-learned in them, and where a round takes a third of a millisecond, thinking is a fifth of it."""
+REST, LONG_REST = 15, 60
+"""Rounds that are decoded plainly without a thought once drafting was found not to pay, and not to
+pay by far: nothing is learned in them, and where a round takes a third of a millisecond, thinking
+is a fifth of it."""
+
+FAR = 1.25
+"""How much faster than the best draft plain decoding must be expected to be for a long rest."""
 
 
 @dataclass(slots=True)
 class _Plan:
     """The round that is being drafted. ``forced`` is a depth to be tried, whatever it brings.
 
-    ``drafting`` of the ``slots`` share the drafter's passes.
+    ``drafting`` of the ``slots`` share the drafter's passes, each of which takes ``draft`` seconds;
+    ``verify`` are the seconds of the target's pass by the depth of everyone's draft, and ``rates``
+    the tokens a second.
     """
 
     slots: int = 1
@@ -45,7 +51,24 @@ class _Plan:
     forced: int | None = None
     best: int = 0
     worth: float = 0.0
-    costs: Costs = field(default_factory=Costs)
+    draft: float = 0.0
+    verify: Sequence[float] = ()
+    rates: Sequence[float] = ()
+
+    @property
+    def pass_seconds(self) -> float:
+        """What a slot pays of a drafter pass."""
+        return self.draft / self.drafting
+
+    def row_seconds(self, done: int, depth: int) -> float:
+        """What it costs to verify one slot's draft of ``depth`` tokens instead of ``done``.
+
+        A slot beside others pays the average price of a row.
+        """
+        if self.slots == 1:
+            return self.verify[depth] - self.verify[done]
+        deep = max(1, self.best)
+        return (depth - done) * (self.verify[deep] - self.verify[0]) / (self.slots * deep)
 
 
 @dataclass(slots=True)
@@ -74,6 +97,7 @@ class AdaptiveDepth:
         self._costs = CostsByContext()
         self._regimes: dict[tuple[int, int], _Regime] = {}
         self._plan = _Plan()
+        self._resting = False
 
     @property
     def most(self) -> int:
@@ -86,8 +110,8 @@ class AdaptiveDepth:
         plan = self._plan
         if plan.forced is not None or not plan.worth:
             return "still measuring"
-        plain = plan.slots / plan.costs.verify(plan.slots)
-        rates = f"{plain:.1f} tok/s plain, {self._rate(plan.best or 1):.1f}"
+        plain, drafted = plan.slots / plan.verify[0], plan.rates[min(plan.best or 1, self._most)]
+        rates = f"{plain:.1f} tok/s plain, {drafted:.1f}"
         if not plan.best:
             return f"not drafting: {rates} expected of a draft"
         return f"about {plan.best}: {rates} expected of it"
@@ -100,31 +124,45 @@ class AdaptiveDepth:
 
     def plan(self, slots: Sequence[int], context: int) -> list[int]:
         regime = self._regimes.setdefault((len(slots), doublings(context)), _Regime())
-        if regime.rest:
+        self._resting = regime.rest > 0
+        if self._resting:
             regime.rest -= 1
             regime.since_probe += 1
             self._plan = regime.plan
             return [0] * len(slots)
-        plan = self._plan = _Plan(len(slots), len(slots), costs=self._costs.at(context))
-        plan.forced = self._to_measure(regime, plan)
+        costs = self._costs.at(context)
+        plan = self._plan = _Plan(len(slots), len(slots))
+        plan.forced = self._to_measure(regime, costs, plan.slots)
         if plan.forced is not None:
             regime.tried[plan.forced] = regime.tried.get(plan.forced, 0) + 1
             return [plan.forced] * len(slots)
         answers = [self._answers[slot] for slot in slots]
-        rates = [_rate(plan, answers, depth) for depth in range(self._most + 1)]
-        plan.best = max(range(len(rates)), key=rates.__getitem__)
-        plan.worth = rates[plan.best]
-        plan.forced = self._probe(regime, plan, rates)
+        self._rate(plan, costs, answers)
+        plan.forced = self._probe(regime, costs, plan)
         if plan.forced is not None:
             return [plan.forced] * len(slots)
         # A draft of everyone may not pay where a draft of the surest does.
         begin = [slot for slot in slots if self.goes_on(slot, ())]
         if 0 < len(begin) < len(slots):
-            plan.drafting = len(begin)
+            plan.drafting, plan.draft = len(begin), costs.draft(len(begin))
             begin = [slot for slot in begin if self.goes_on(slot, ())]
         if not begin:
-            regime.rest, regime.plan = REST, plan
+            far = plan.rates[0] > FAR * max(plan.rates[1:], default=0.0)
+            regime.rest, regime.plan = LONG_REST if far else REST, plan
+            for answer in answers:
+                answer.rest(regime.rest)
         return [self._most if slot in begin else 0 for slot in slots]
+
+    def _rate(self, plan: _Plan, costs: Costs, answers: Sequence[Acceptance]) -> None:
+        """Fill in what every depth costs and brings, over all slots."""
+        depths = range(self._most + 1)
+        plan.draft = costs.draft(plan.slots)
+        plan.verify = [costs.verify(plan.slots * (depth + 1)) for depth in depths]
+        brought = [answer.tokens(self._most) for answer in answers]
+        tokens = [sum(column) for column in zip(*brought, strict=True)]
+        plan.rates = [tokens[d] / (plan.verify[d] + d * plan.draft) for d in depths]
+        plan.best = max(depths, key=plan.rates.__getitem__)
+        plan.worth = plan.rates[plan.best]
 
     def goes_on(self, slot: int, margins: Sequence[float]) -> bool:
         plan, answer, done = self._plan, self._answers[slot], len(margins)
@@ -133,8 +171,8 @@ class AdaptiveDepth:
         if done == self._most:
             return False
         survival = answer.survival(margins)
-        price = plan.worth * _row_seconds(plan, done, done + 1)
-        if answer.pass_worth(done, survival, price) > plan.worth * _pass_seconds(plan):
+        price = plan.worth * plan.row_seconds(done, done + 1)
+        if answer.pass_worth(done, survival, price) > plan.worth * plan.pass_seconds:
             return True
         return self._pays(answer, survival, done, done)
 
@@ -158,13 +196,14 @@ class AdaptiveDepth:
             if depth > seen:
                 survival *= answer.at(depth - 1)
                 gained += survival
-            seconds = _row_seconds(plan, done, depth) + (depth - seen) * _pass_seconds(plan)
+            seconds = plan.row_seconds(done, depth) + (depth - seen) * plan.pass_seconds
             if gained > plan.worth * seconds:
                 return True
         return False
 
     def learn(self, slot: int, drafted: int, accepted: int, margins: Sequence[float]) -> None:
-        self._answers[slot].learn(drafted, accepted, margins)
+        if not self._resting:
+            self._answers[slot].learn(drafted, accepted, margins)
 
     def observe(self, round: Round) -> None:
         self._costs.at(round.context).add(
@@ -188,23 +227,23 @@ class AdaptiveDepth:
             kept[rule].restore(shared)
         self._costs, self._shared = costs, kept
 
-    def _to_measure(self, regime: _Regime, plan: _Plan) -> int | None:
+    def _to_measure(self, regime: _Regime, costs: Costs, slots: int) -> int | None:
         """The first depth and plain decoding are measured before anything is compared with them.
 
         Once each where an earlier process had measured them: the machine may be busier now.
         """
-        if plan.costs.empty:
+        if costs.empty:
             return self._start
         for depth in (self._start, 0):
-            rows = plan.slots * (depth + 1)
-            if plan.costs.fresh(rows):
+            rows = slots * (depth + 1)
+            if costs.fresh(rows):
                 continue
             # A round that could not be timed, beside a newcomer's prompt, is not waited for.
-            if regime.tried.get(depth, 0) < (1 if plan.costs.knows(rows) else 2 * TRIES):
+            if regime.tried.get(depth, 0) < (1 if costs.knows(rows) else 2 * TRIES):
                 return depth
         return None
 
-    def _probe(self, regime: _Regime, plan: _Plan, rates: Sequence[float]) -> int | None:
+    def _probe(self, regime: _Regime, costs: Costs, plan: _Plan) -> int | None:
         """Now and then another depth, which refreshes what is known of it."""
         best = plan.best
         if best != regime.best:
@@ -220,33 +259,6 @@ class AdaptiveDepth:
             d for d in (0, best - 1, best + 1, best + 2) if 0 <= d <= self._most and d != best
         ]
         if regime.probes % 2:
-            return max(others, key=rates.__getitem__)
+            return max(others, key=plan.rates.__getitem__)
         # In turn, what was not looked at for longest: it may have been measured on a bad day.
-        return min(others, key=lambda d: plan.costs.last_measured(plan.slots * (d + 1)))
-
-    def _rate(self, depth: int) -> float:
-        return _rate(self._plan, list(self._answers.values()), depth)
-
-
-def _rate(plan: _Plan, answers: Sequence[Acceptance], depth: int) -> float:
-    """Tokens a second over all slots when every draft is ``depth`` deep."""
-    tokens = plan.slots * sum(answer.tokens(depth) for answer in answers) / len(answers)
-    seconds = plan.costs.verify(plan.slots * (depth + 1))
-    return tokens / (seconds + depth * plan.costs.draft(plan.slots))
-
-
-def _pass_seconds(plan: _Plan) -> float:
-    """What a slot pays of a drafter pass."""
-    return plan.costs.draft(plan.drafting) / plan.drafting
-
-
-def _row_seconds(plan: _Plan, done: int, depth: int) -> float:
-    """What it costs to verify one slot's draft of ``depth`` tokens instead of ``done``.
-
-    A slot beside others pays the average price of a row.
-    """
-    costs, slots = plan.costs, plan.slots
-    if slots == 1:
-        return costs.verify(depth + 1) - costs.verify(done + 1)
-    rows = slots * max(1, plan.best)
-    return (depth - done) * (costs.verify(slots + rows) - costs.verify(slots)) / rows
+        return min(others, key=lambda d: costs.last_measured(plan.slots * (d + 1)))
