@@ -197,7 +197,8 @@ def _propose(logits: Floats, want: Want, draft: Draft) -> bool:
         token = best
     else:
         position = want.position + 1 + len(draft.tokens)
-        token, q = want.proposal.draw(logits, position)
+        margin = draft.margins[-1] if draft.margins else None
+        token, q = want.proposal.draw(logits, position, best, margin)
         draft.q.append(q)
     draft.tokens.append(token)
     if want.processors:

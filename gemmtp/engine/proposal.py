@@ -8,6 +8,7 @@ whose acceptance is the target's probability of it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -28,6 +29,9 @@ MEMORY = 0.98
 
 FIRST_LOOKS, LOOK_EVERY = 24, 4
 """Every round is looked at first, then one in four: a look takes about a third of a millisecond."""
+
+SURE = 0.05
+"""Where all other tokens together may not have more than this, the best is proposed undrawn."""
 
 MOST_LOOKED_AT = 1024
 """A look takes in so many of the likeliest tokens where top-k lets more through."""
@@ -60,6 +64,11 @@ class Sharpness:
         self._looks_whole = 0 < parameters.top_k <= MOST_LOOKED_AT
         self._looked_at = parameters.top_k if self._looks_whole else MOST_LOOKED_AT
         temperatures = {f: min(f * parameters.temperature, MOST_TEMPERATURE) for f in FACTORS if f}
+        self.sure_margin = float("inf")
+        """By how much a row's best logit must surpass the second for it to be proposed undrawn."""
+        if self._looks_whole:
+            hottest = max(temperatures.values())
+            self.sure_margin = hottest * math.log(max(parameters.top_k - 1, 1) / SURE)
         self._shapers = {
             factor: Shaper(replace(parameters, temperature=temperature))
             for factor, temperature in temperatures.items()
@@ -72,9 +81,11 @@ class Sharpness:
         """The proposal that a drafter's row gives at ``factor``, of which ``near`` is known."""
         if near is not None and self._looks_whole:
             return self.among(near, factor)
-        if factor == 0.0:
-            return Distribution.certain(int(logits.argmax()))
         return self._shapers[factor](logits)
+
+    def alone(self, best: int) -> _Near:
+        """What matters of a row whose best token is sure."""
+        return _Near(np.array([best]), np.zeros(1, np.float32))
 
     def near(self, logits: Floats) -> _Near:
         """A copy of what matters of a row."""
@@ -116,12 +127,19 @@ class Proposal:
         # From here to the next draft the factor stands, whatever other answers teach.
         self.factor = sharpness.factor
 
-    def draw(self, logits: Floats, position: int) -> Proposed:
-        """A token for ``position`` from the drafter's ``logits`` float32[n_vocab]."""
-        near = None
+    def draw(
+        self, logits: Floats, position: int, best: int, margin: float | None = None
+    ) -> Proposed:
+        """A token for ``position`` from the drafter's ``logits`` float32[n_vocab].
+
+        ``best`` is its likeliest token, which surpasses the second by ``margin``, if that is known.
+        """
+        near, sure = None, margin is not None and margin >= self._sharpness.sure_margin
         if self._looking:
-            near = self._sharpness.near(logits)
+            near = self._sharpness.alone(best) if sure else self._sharpness.near(logits)
             self._rows.append(near)
+        if sure or self.factor == 0.0:
+            return Proposed(best, Distribution.certain(best))
         q = self._sharpness.shaped(logits, self.factor, near)
         return Proposed(q.draw(Noise(self._seed, position, _DRAFT, self._round)), q)
 

@@ -10,6 +10,7 @@ that either would notice.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from gemmtp.engine import rejection
+from gemmtp.engine import proposal, rejection
 from gemmtp.engine.adaptive import AdaptiveDepth
 from gemmtp.engine.depth import FixedDepth
 from gemmtp.engine.drafting import MtpDrafting
@@ -300,6 +301,27 @@ def test_the_engine_emits_the_targets_distribution(
 ) -> None:
     counts = counted(SAMPLES, rule, sampling, source=source, processing=processing)
     assert deviations(counts, law_of_target(sampling, processing)) < BOUND
+
+
+@pytest.mark.parametrize("rule", ["reject", "block"])
+def test_a_sure_token_that_is_proposed_undrawn_changes_no_distribution(
+    rule: Rule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A row counts as sure from half a logit on, which some are and others not.
+    monkeypatch.setattr(proposal, "SURE", 4 * math.exp(-0.5 / 2.5))
+    counts = counted(SAMPLES, rule, FILTERED, depth=Choosy(3), processing=processors())
+    assert deviations(counts, law_of_target(FILTERED, processors())) < BOUND
+
+
+def test_a_sure_token_is_the_only_one_that_could_be_drawn() -> None:
+    sharpness = proposal.Sharpness(SamplingParameters(1.0, top_k=64, top_p=0.95))
+    logits = np.linspace(0, -1, 300, dtype=np.float32)
+    logits[7] = sharpness.sure_margin
+    assert 8 < sharpness.sure_margin < 10
+    for near in (None, sharpness.near(logits)):
+        assert sharpness.shaped(logits, max(proposal.FACTORS), near).ids.tolist() == [7]
+    open_ended = proposal.Sharpness(SamplingParameters(1.0))
+    assert open_ended.sure_margin == math.inf
 
 
 @pytest.mark.parametrize("rule", ["compare", "reject", "block"])
