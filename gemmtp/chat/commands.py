@@ -164,7 +164,7 @@ def _set(repl: Repl, argument: str) -> None:
         width = max(map(len, values.values()))
         repl.screen.say(
             "\n".join(
-                f"{name:<12} {value:<{width}}  {PARAMETERS[name].summary}"
+                f"{name:<18} {value:<{width}}  {PARAMETERS[name].summary}"
                 for name, value in values.items()
             )
         )

@@ -33,6 +33,7 @@ from gemmtp.chat.writing import Writing
 from gemmtp.engine.depth import DepthChooser
 from gemmtp.engine.engine import Finished, Prefill, Request, Token
 from gemmtp.engine.media import Media
+from gemmtp.engine.penalties import PenaltyParameters
 from gemmtp.engine.processors import Processor
 from gemmtp.engine.sampling import SamplingParameters
 from gemmtp.engine.slot import common_prefix
@@ -51,6 +52,7 @@ See = Callable[[Sequence[int], Sequence[Message]], tuple[list[int], tuple[Media,
 
 Form = Callable[[SamplingParameters, bool], Processor]
 """Makes what holds an answer to a form, for the parameters and whether a thought may come first."""
+Penalise = Callable[[PenaltyParameters], Sequence[Processor]]
 
 FREE_SHARE, MOST_CHECKPOINT_BYTES = 4, 4 << 30
 """Checkpoints take a quarter of the free host memory, 4 GiB at most, unless told otherwise."""
@@ -74,6 +76,9 @@ class Dialogue:
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     processors: tuple[Processor, ...] = ()
+    penalties: PenaltyParameters = field(default_factory=PenaltyParameters)
+    penalise: Penalise = PenaltyParameters.processors
+    """Makes the penalties; their order is behind ``processors``."""
     form: Form | None = None
     """Holds answers to a grammar; summaries are free of it."""
     tools: tuple[Mapping[str, Any], ...] = ()
@@ -292,7 +297,7 @@ class Dialogue:
             sampling=SamplingParameters(),
             max_tokens=room,
             stop=None,
-            processors=self.processors,
+            processors=(*self.processors, *self.penalise(self.penalties)),
         )
         if len(request.prompt) + room > self.n_ctx:
             return ""
@@ -311,7 +316,8 @@ class Dialogue:
         model = self.pair.model
         prompt, media = self._prompt(messages)
         most = self.max_tokens
-        processors = [processor.fork() for processor in self.processors]
+        changing = (*self.processors, *self.penalise(self.penalties))
+        processors = [processor.fork() for processor in changing]
         if self.form is not None:
             processors.append(self.form(self.sampling, self.thinking))
         for processor in processors:

@@ -47,6 +47,30 @@ def _sampling(name: str, summary: str, kind: type[int] | type[float]) -> Paramet
     return Parameter(summary, show, set, (OFF,) if name == "seed" else ())
 
 
+PENALTIES: Mapping[str, str] = {
+    "repeat_penalty": "repeat",
+    "repeat_last_n": "repeat_last_n",
+    "presence_penalty": "presence",
+    "frequency_penalty": "frequency",
+    "dry_multiplier": "dry_multiplier",
+    "dry_base": "dry_base",
+    "dry_allowed_length": "dry_allowed_length",
+    "dry_last_n": "dry_last_n",
+}
+"""The fields of :class:`~gemmtp.engine.penalties.PenaltyParameters` by the names of the options."""
+
+
+def _penalty(name: str, summary: str, kind: type[int] | type[float] = float) -> Parameter:
+    def show(repl: Repl) -> str:
+        return f"{getattr(repl.dialogue.penalties, PENALTIES[name]):g}"
+
+    def set(repl: Repl, word: str) -> None:
+        changed: dict[str, Any] = {PENALTIES[name]: _number(word, kind)}
+        repl.dialogue.penalties = replace(repl.dialogue.penalties, **changed)
+
+    return Parameter(summary, show, set)
+
+
 def _show_max_tokens(repl: Repl) -> str:
     most = repl.dialogue.max_tokens
     return OFF if most is None else f"{most}"
@@ -78,6 +102,14 @@ PARAMETERS: Mapping[str, Parameter] = {
     "top_p": _sampling("top_p", "how much of the probability is drawn from; 1 is off", float),
     "min_p": _sampling("min_p", "the least share of the best token's probability; 0 is off", float),
     "seed": _sampling("seed", "the same seed gives the same text; off draws a fresh one", int),
+    "repeat_penalty": _penalty("repeat_penalty", "makes recent tokens less likely; 1 is off"),
+    "repeat_last_n": _penalty("repeat_last_n", "how many are recent; -1 is all", int),
+    "presence_penalty": _penalty("presence_penalty", "less of what the answer has said; 0 is off"),
+    "frequency_penalty": _penalty("frequency_penalty", "the same for every time; 0 is off"),
+    "dry_multiplier": _penalty("dry_multiplier", "against repeated sequences (DRY); 0 is off"),
+    "dry_base": _penalty("dry_base", "how it grows with every further token"),
+    "dry_allowed_length": _penalty("dry_allowed_length", "repetitions so long stay", int),
+    "dry_last_n": _penalty("dry_last_n", "DRY looks back so far; -1 is all", int),
     "max_tokens": Parameter(
         "an answer stops after so many; off is to the context's end",
         _show_max_tokens,

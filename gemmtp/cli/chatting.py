@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from gemmtp import settings
 from gemmtp.chat.commands import COMMANDS
 from gemmtp.chat.dialogue import Dialogue
+from gemmtp.chat.parameters import PENALTIES
 from gemmtp.chat.reader import PlainReader, Reader
 from gemmtp.chat.repl import Repl
 from gemmtp.chat.screen import Screen, is_dumb
@@ -22,6 +24,8 @@ from gemmtp.cli.oneshot import chosen_processors
 from gemmtp.cli.options import Options, chosen_depth, chosen_overflow, chosen_rule, usual_depth
 from gemmtp.cli.output import start_line
 from gemmtp.engine.depth import DepthChooser
+from gemmtp.engine.penalties import PenaltyParameters
+from gemmtp.engine.processors import Processor
 from gemmtp.engine.sampling import SamplingParameters
 from gemmtp.errors import UsageError
 from gemmtp.llama.pair import CheckedPair, Pair
@@ -33,6 +37,7 @@ HISTORY = "history"
 """The file of what was typed, in the folder of the state."""
 
 _PARAMETERS = ("temperature", "top_k", "top_p", "min_p", "seed", "max_tokens")
+"""Those that the command line leaves open with None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,12 @@ def _dialogue(
     )
     if note:
         screen.note(note)
+
+    # A vocabulary is searched for DRY's breakers, which takes a moment.
+    @cache
+    def penalise(penalties: PenaltyParameters) -> tuple[Processor, ...]:
+        return replace(options.repetition, penalties=penalties).processors(model)
+
     return Dialogue(
         loaded.pair,
         template,
@@ -120,6 +131,8 @@ def _dialogue(
         stop=options.stop,
         checkpoint_bytes=loaded.plan.checkpoint_bytes,
         processors=chosen_processors(options, model),
+        penalties=options.repetition.penalties,
+        penalise=penalise,
         form=structured.form_of(shape, model),
     )
 
@@ -150,6 +163,10 @@ def _depth_of(word: str, options: Options, loaded: Loaded) -> DepthChooser:
 def _given(options: Options) -> frozenset[str]:
     """The settings that were typed on the command line: they win over the session's."""
     given = {name for name in _PARAMETERS if getattr(options, name) is not None}
+    typed, usual = options.repetition.penalties, PenaltyParameters()
+    given |= {
+        name for name, field in PENALTIES.items() if getattr(typed, field) != getattr(usual, field)
+    }
     given |= {"accept"} if options.accept != "auto" else set()
     given |= {"draft"} if options.draft != "auto" else set()
     return frozenset(given | ({"think"} if options.think else set()))

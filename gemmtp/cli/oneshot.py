@@ -63,7 +63,9 @@ def answer(options: Options) -> None:
     Raises :class:`~gemmtp.errors.GemmtpError` for everything the user should know about.
     """
     if options.raw and options.session.named:
-        raise UsageError("--raw continues a text; a session is a conversation.")
+        raise UsageError(
+            "--raw continues a text; a session is a conversation.", "Leave one of them out."
+        )
     options = replace(options, images=options.images.with_mentioned(options.prompt or ""))
     ensure(options.model, options.pull)
     files = find(options.model, settings.data_dir())
@@ -180,11 +182,14 @@ def chosen_context(options: Options, checked: CheckedPair, depth: DepthChooser) 
     trained = checked.geometry.context_length
     n_ctx = options.ctx if options.ctx is not None else min(DEFAULT_CTX, trained)
     if not 1 <= n_ctx <= MAX_CTX:
-        raise UsageError(f"A context has from 1 to {MAX_CTX:,} positions, not {n_ctx}.")
+        raise UsageError(
+            f"A context has from 1 to {MAX_CTX:,} positions, not {n_ctx}.",
+            f"gemmtp plan {options.model} says how many fit into memory.",
+        )
     if n_ctx > trained:
         sys.stderr.write(f"note: the model was trained for {trained:,} positions, not {n_ctx:,}\n")
     if options.threads < 0:
-        raise UsageError("The number of threads cannot be negative.")
+        raise UsageError("The number of threads cannot be negative.", "0 takes every core.")
     kv: KvType = kv_name  # type: ignore[assignment]
     return ContextOptions(n_ctx=n_ctx, max_depth=depth.most, kv=kv, threads=options.threads)
 
@@ -268,7 +273,11 @@ def _request(
         max_tokens=options.max_tokens,
         stop_tokens=model.end_tokens,
         stop=_stop(options, model),
-        processors=(*chosen_processors(options, model), *([grammar] if grammar else [])),
+        processors=(
+            *chosen_processors(options, model),
+            *options.repetition.processors(model),
+            *([grammar] if grammar else []),
+        ),
         accept=chosen_rule(options.accept),
         media=media,
         quick=sampling.seed is None and not sampling.greedy,
@@ -282,10 +291,10 @@ def _stop(options: Options, model: Model) -> Callable[[int], bool] | None:
 
 
 def chosen_processors(options: Options, model: Model) -> tuple[Processor, ...]:
-    """What the file and the options forbid or change."""
+    """What the file and the options forbid or change, penalties apart."""
     processors: list[Processor] = []
     if model.suppressed:
         processors.append(SuppressTokens(model.suppressed))
     if options.logit_bias:
         processors.append(LogitBias(biases(options.logit_bias), model.n_vocab))
-    return (*processors, *options.repetition.processors(model))
+    return tuple(processors)

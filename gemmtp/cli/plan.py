@@ -48,9 +48,9 @@ def plan(
 
     if kv is not None and kv not in KV_BYTES:
         raise UsageError(f"{kv!r} is no KV type.", "Use f16, q8_0 or q4_0.")
-    sizes = (slots, 64), (image_tokens, 4096), (ctx or 1, 1 << 22)
-    if not all(size is None or 1 <= size <= most for size, most in sizes):
-        raise UsageError("A context, a slot count or an image size is out of range.")
+    _check_size("--ctx", ctx, 1 << 22)
+    _check_size("--slots", slots, 64)
+    _check_size("--image-tokens", image_tokens, 4096)
     asked = _asked(model, drafter)
     models = asked.models
     if image and models.projector is None:
@@ -251,6 +251,13 @@ def _devices(vram: list[str], ram: str | None) -> list[Device]:
     names = ["GPU"] if len(sizes) == 1 else [f"GPU {i}" for i in range(len(sizes))]
     gpus = [Device(name, size, size, True) for name, size in zip(names, sizes, strict=True)]
     return [Device("RAM", free, total, gpu=False), *gpus]
+
+
+def _check_size(option: str, size: int | None, most: int) -> None:
+    from gemmtp.errors import UsageError
+
+    if size is not None and not 1 <= size <= most:
+        raise UsageError(f"{option} lies between 1 and {most:,}, not {size}.", "Leave it out.")
 
 
 def size_of(text: str) -> int:

@@ -84,7 +84,10 @@ def _pull(
 
     connections = download.DEFAULT_CONNECTIONS if connections is None else connections
     if not 1 <= connections <= download.MAX_CONNECTIONS:
-        raise UsageError(f"From 1 to {download.MAX_CONNECTIONS} connections, not {connections}.")
+        raise UsageError(
+            f"From 1 to {download.MAX_CONNECTIONS} connections are possible, not {connections}.",
+            f"Without the option there are {download.DEFAULT_CONNECTIONS}.",
+        )
     store = Store(settings.data_dir())
     with Hub.from_environment() as hub:
         plan = make_plan(model, hub, store, settings.config_dir())

@@ -27,9 +27,11 @@ class Repetition:
 
     def __post_init__(self) -> None:
         if len(self.dry_breakers) > MAX_BREAKERS:
-            raise UsageError(f"At most {MAX_BREAKERS} DRY breakers are possible.")
+            raise UsageError(
+                f"At most {MAX_BREAKERS} DRY breakers are possible.", "Keep the commonest."
+            )
         if not all(self.dry_breakers):
-            raise UsageError("A DRY breaker must not be empty.")
+            raise UsageError("A DRY breaker must not be empty.", "Leave the option out.")
 
     def processors(self, model: Model) -> tuple[Processor, ...]:
         """What the numbers ask for over ``model``'s vocabulary.

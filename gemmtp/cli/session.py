@@ -43,7 +43,9 @@ def chosen(model: str | None, prompt: str | None, wanted: Wanted) -> tuple[str, 
     if wanted.name is not None and wanted.resume:
         raise UsageError("-c and --session exclude each other.", "-c is the session used last.")
     if wanted.never and (wanted.named or wanted.save_kv):
-        raise UsageError("--no-session excludes what keeps one.")
+        raise UsageError(
+            "--no-session excludes what keeps one.", "Leave --session, -c or --save-kv out."
+        )
     if wanted.resume:
         wanted = replace(wanted, name=shelf.latest_name())
     if wanted.named and prompt is None and model and " " in model and not names.is_local(model):

@@ -45,10 +45,14 @@ def asked(options: Options) -> Shape:
     cannot be read, and schemas that cannot be turned into a grammar.
     """
     if options.schema and options.grammar:
-        raise UsageError("--schema and --grammar exclude each other.")
+        raise UsageError(
+            "--schema and --grammar exclude each other.", "A schema becomes a grammar by itself."
+        )
     tools = tools_of(_json(source.read_file(options.tools), "The tools")) if options.tools else ()
     if tools and options.raw:
-        raise UsageError("--tools needs the chat template, which --raw leaves out.")
+        raise UsageError(
+            "--tools needs the chat template, which --raw leaves out.", "Leave --raw out."
+        )
     if tools and (options.schema or options.grammar):
         raise UsageError("An answer with a grammar cannot call tools.", "Leave --tools out.")
     if options.grammar:

@@ -81,7 +81,10 @@ class DepthChooser(Protocol):
 def checked_depth(depth: int) -> int:
     """``depth``; raises :class:`~gemmtp.errors.UsageError` outside 0 to :data:`MAX_DEPTH`."""
     if not 0 <= depth <= MAX_DEPTH:
-        raise UsageError(f"A draft depth lies between 0 and {MAX_DEPTH}, not {depth}.")
+        raise UsageError(
+            f"A draft depth lies between 0 and {MAX_DEPTH}, not {depth}.",
+            "0 decodes plainly, and auto measures what pays.",
+        )
     return depth
 
 

@@ -57,16 +57,21 @@ class PenaltyParameters:
             )
         for name, value in (("presence", self.presence), ("frequency", self.frequency)):
             if not -MOST_OFFSET <= value <= MOST_OFFSET:
-                raise UsageError(f"A {name} penalty lies between -2 and 2, not {value}.")
+                raise UsageError(
+                    f"A {name} penalty lies between -2 and 2, not {value}.", "0 is off."
+                )
         if not 0.0 <= self.dry_multiplier <= 100.0:
             raise UsageError(
                 f"DRY's multiplier lies between 0 and 100, not {self.dry_multiplier}.", "0 is off."
             )
         if not 1.0 <= self.dry_base <= 100.0:
-            raise UsageError(f"DRY's base lies between 1 and 100, not {self.dry_base}.")
+            raise UsageError(
+                f"DRY's base lies between 1 and 100, not {self.dry_base}.", "1.75 is usual."
+            )
         if self.dry_allowed_length < 1:
             raise UsageError(
-                f"DRY's allowed length must be at least 1, not {self.dry_allowed_length}."
+                f"DRY's allowed length must be at least 1, not {self.dry_allowed_length}.",
+                "2 is usual.",
             )
         for last_n in (self.repeat_last_n, self.dry_last_n):
             if last_n < -1:

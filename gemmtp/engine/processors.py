@@ -67,9 +67,15 @@ class LogitBias(_Stateless):
     def __init__(self, biases: Mapping[int, float], n_vocab: int) -> None:
         for token, bias in biases.items():
             if not 0 <= token < n_vocab:
-                raise UsageError(f"Token {token} lies outside the vocabulary of {n_vocab}.")
+                raise UsageError(
+                    f"Token {token} lies outside the vocabulary of {n_vocab}.",
+                    f"Token ids go from 0 to {n_vocab - 1}.",
+                )
             if not -BIAS_LIMIT <= bias <= BIAS_LIMIT:
-                raise UsageError(f"The bias of token {token} must lie between -100 and 100.")
+                raise UsageError(
+                    f"The bias of token {token} must lie between -100 and 100.",
+                    "-100 forbids the token.",
+                )
         self._tokens = np.fromiter(biases, np.int64, len(biases))
         values = np.fromiter(biases.values(), np.float32, len(biases))
         self._biases = np.where(values == -BIAS_LIMIT, np.float32(-np.inf), values)

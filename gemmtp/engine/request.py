@@ -54,7 +54,10 @@ Event = Token | Prefill | Finished
 def checked_max_tokens(most: int | None) -> int | None:
     """``most``, at least 1 or None; raises :class:`~gemmtp.errors.UsageError` otherwise."""
     if most is not None and most < 1:
-        raise UsageError("The number of tokens to generate must be at least 1.")
+        raise UsageError(
+            f"The number of tokens to generate must be at least 1, not {most}.",
+            "Without a limit the answer ends where the model ends it.",
+        )
     return most
 
 

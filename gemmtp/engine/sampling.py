@@ -48,16 +48,25 @@ class SamplingParameters:
     def __post_init__(self) -> None:
         if not 0.0 <= self.temperature <= MOST_TEMPERATURE:
             raise UsageError(
-                f"Temperature must lie between 0 and {MOST_TEMPERATURE:g}, not {self.temperature}."
+                f"Temperature must lie between 0 and {MOST_TEMPERATURE:g}, not {self.temperature}.",
+                "0 always takes the likeliest token; Gemma was made for 1.",
             )
         if self.top_k < 0:
-            raise UsageError(f"Top-k must be 0 (off) or more, not {self.top_k}.")
+            raise UsageError(
+                f"Top-k must be 0 or more, not {self.top_k}.", "0 is off; Gemma was made for 64."
+            )
         if not 0.0 < self.top_p <= 1.0:
-            raise UsageError(f"Top-p must lie above 0 and up to 1, not {self.top_p}.")
+            raise UsageError(
+                f"Top-p must lie above 0 and up to 1, not {self.top_p}.",
+                "1 is off; Gemma was made for 0.95.",
+            )
         if not 0.0 <= self.min_p <= 1.0:
-            raise UsageError(f"Min-p must lie between 0 and 1, not {self.min_p}.")
+            raise UsageError(f"Min-p must lie between 0 and 1, not {self.min_p}.", "0 is off.")
         if self.seed is not None and not 0 <= self.seed < 2**64:
-            raise UsageError(f"A seed is a whole number from 0 to 2**64 - 1, not {self.seed}.")
+            raise UsageError(
+                f"A seed is a whole number from 0 to 2**64 - 1, not {self.seed}.",
+                "Without one every answer is drawn afresh.",
+            )
 
     @property
     def greedy(self) -> bool:

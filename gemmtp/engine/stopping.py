@@ -22,9 +22,11 @@ class StopStrings:
 
     def __init__(self, stops: Sequence[str]) -> None:
         if not all(stops):
-            raise UsageError("A stop string must not be empty.")
+            raise UsageError("A stop string must not be empty.", "Leave it out.")
         if len(stops) > MAX_STOP_STRINGS:
-            raise UsageError(f"At most {MAX_STOP_STRINGS} stop strings are possible.")
+            raise UsageError(
+                f"At most {MAX_STOP_STRINGS} stop strings are possible.", "Leave the others out."
+            )
         self._stops = [stop.encode() for stop in stops]
         self._tail = b""
         self.found = False

@@ -106,7 +106,10 @@ class Frame:
 def checked_budget(tokens: int) -> int:
     """``tokens``, one of the budgets Gemma 4 was trained with; raises UsageError otherwise."""
     if tokens not in IMAGE_BUDGETS:
-        raise UsageError(f"An image takes {budget_words()} tokens, not {tokens}.")
+        raise UsageError(
+            f"An image takes {budget_words()} tokens, not {tokens}.",
+            "Fewer answer sooner, more show smaller things.",
+        )
     return tokens
 
 

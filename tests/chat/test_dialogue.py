@@ -10,6 +10,7 @@ from gemmtp.chat.dialogue import Dialogue
 from gemmtp.chat.pieces import Piece, Reading, TurnEnd, Words
 from gemmtp.cli.structured import Shape, form_of
 from gemmtp.engine.depth import FixedDepth
+from gemmtp.engine.penalties import PenaltyParameters
 from gemmtp.engine.sampling import SamplingParameters
 from gemmtp.errors import PromptTooLongError, UsageError
 from gemmtp.llama.context import ContextOptions
@@ -95,6 +96,19 @@ def test_a_grammar_holds_answers_under_what_is_set_by_then(dialogue: Dialogue, p
     list(dialogue.ask(user("What is 2 plus 3?")))
     assert dialogue.messages[-1].thinking
     assert len(dialogue.messages[-1].text) == 12
+
+
+def test_penalties_count_from_the_next_turn_on(dialogue: Dialogue) -> None:
+    said = []
+    for penalties in (PenaltyParameters(), PenaltyParameters(presence=2, frequency=2)):
+        dialogue.penalties = penalties
+        list(dialogue.ask(user("Count from 1 to 12.")))
+        said.append(dialogue.messages[-1].text)
+        dialogue.undo()
+    dialogue.penalties = PenaltyParameters()
+    dialogue.processors = PenaltyParameters(presence=2, frequency=2).processors()
+    list(dialogue.ask(user("Count from 1 to 12.")))
+    assert said[0] != said[1] == dialogue.messages[-1].text
 
 
 def test_thoughts_are_kept_apart(dialogue: Dialogue) -> None:

@@ -11,6 +11,7 @@ import pytest
 from gemmtp.chat.reader import Cancelled
 from gemmtp.chat.repl import Repl
 from gemmtp.chat.sessions import Session, load
+from gemmtp.engine.penalties import PenaltyParameters
 from tests.chat.conftest import Talk
 from tests.chat.echo import answer_to, echo_voice
 
@@ -134,13 +135,22 @@ def test_parameters_are_listed_changed_and_checked(talk: Talk) -> None:
     dialogue = chat.repl.dialogue
     assert (dialogue.sampling.temperature, dialogue.sampling.top_k) == (0.5, 7)
     assert (dialogue.sampling.seed, dialogue.max_tokens) == (5, 3)
-    assert chat.err.startswith("temperature  0 ")
+    assert chat.err.startswith("temperature        0 ")
     off = talk("/set seed 5", "/set seed off", "/set max_tokens 4", "/set max_tokens off")
     assert off.repl.dialogue.sampling.seed is None
     assert off.repl.dialogue.max_tokens is None
     short = talk("/set max_tokens 5", "hello")
     assert short.out == "You s\n"
     assert "stopped at max_tokens" in short.err
+
+
+def test_penalties_are_changed_and_kept_with_the_session(talk: Talk) -> None:
+    first = talk("/set repeat_penalty 9", "/set dry_multiplier 0.8", "/set dry_last_n 50", "hello")
+    penalties = PenaltyParameters(repeat=9, dry_multiplier=0.8, dry_last_n=50)
+    assert first.repl.dialogue.penalties == penalties
+    again = talk("/set", session=Session.open(first.repl.session.name), resume=True)
+    assert again.repl.dialogue.penalties == penalties
+    assert re.search(r"repeat_penalty +9 ", again.err)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +161,10 @@ def test_parameters_are_listed_changed_and_checked(talk: Talk) -> None:
         ("/set temperature nan", "between 0 and 100"),
         ("/set top_k 1.5", "'1.5' is no whole number"),
         ("/set top_p 7", "above 0 and up to 1"),
+        ("/set repeat_penalty 0", "above 0 and up to 10"),
+        ("/set presence_penalty 3", "between -2 and 2"),
+        ("/set dry_last_n -2", "last -2 tokens"),
+        ("/set dry_allowed_length 1.5", "'1.5' is no whole number"),
         ("/set seed -1", "A seed is a whole number"),
         ("/set max_tokens 0", "at least 1"),
         ("/set accept maybe", "'maybe' is no acceptance rule"),

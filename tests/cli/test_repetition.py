@@ -42,4 +42,6 @@ def test_absurd_penalties_are_wrong_use(
 ) -> None:
     result = cli("run", tiny[0], "x", f"{option}={value}")
     assert result.code == 2
-    assert said in result.err
+    error, hint = result.err.splitlines()
+    assert said in error
+    assert hint.startswith("hint: ")
