@@ -31,7 +31,7 @@ from gemmtp.chat.tally import summed
 from gemmtp.chat.voice import Voice
 from gemmtp.chat.writing import Writing
 from gemmtp.engine.depth import DepthChooser
-from gemmtp.engine.engine import Finished, Prefill, Request, Token
+from gemmtp.engine.engine import Failed, Finished, Prefill, Request, Token
 from gemmtp.engine.media import Media
 from gemmtp.engine.penalties import PenaltyParameters
 from gemmtp.engine.processors import Processor
@@ -247,6 +247,9 @@ class Dialogue:
                         case Finished(reason=reason, statistics=statistics):
                             counts.append(statistics)
                             return reason
+                        case Failed(error=error, statistics=statistics):
+                            counts.append(statistics)
+                            raise error
         finally:
             if index is None:
                 engine.stop_all()

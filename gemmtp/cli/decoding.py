@@ -10,7 +10,7 @@ from gemmtp.chat.sessions import Session
 from gemmtp.cli import structured
 from gemmtp.cli.output import Outcome, Output
 from gemmtp.cli.signals import Terminated
-from gemmtp.engine.engine import Finished, Prefill, Request, Token
+from gemmtp.engine.engine import Failed, Finished, Prefill, Request, Token
 from gemmtp.engine.stats import Statistics
 from gemmtp.llama.pair import Pair
 
@@ -40,6 +40,8 @@ def decode(pair: Pair, request: Request, output: Output, session: Session) -> No
                         complete = structured.complete(request, tokens)
                         output.finish(Outcome(reason, statistics, off, request, complete))
                         structured.raise_if_cut(complete, reason, tokens)
+                    case Failed(error=error, statistics=statistics):
+                        raise error
     except (KeyboardInterrupt, Terminated):
         statistics = engine.stop(index, len(request.prompt) + len(tokens)) or Statistics()
         complete = structured.complete(request, tokens)

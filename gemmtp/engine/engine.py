@@ -15,7 +15,8 @@ rule of sample-and-compare).
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from gemmtp.engine.prefill import Prefilling, shared_with
 from gemmtp.engine.proposal import Sharpness
 from gemmtp.engine.request import (
     Event,
+    Failed,
     Finished,
     FinishReason,
     Prefill,
@@ -41,11 +43,12 @@ from gemmtp.engine.sampling import SamplingParameters, fresh_seed
 from gemmtp.engine.slot import Slot
 from gemmtp.engine.stats import Statistics
 from gemmtp.engine.verify import RULES, Rows
-from gemmtp.errors import EngineError, PromptTooLongError, UsageError
+from gemmtp.errors import EngineError, GemmtpError, PromptTooLongError, UsageError
 
 __all__ = [
     "Engine",
     "Event",
+    "Failed",
     "FinishReason",
     "Finished",
     "Prefill",
@@ -123,7 +126,11 @@ class Engine:
         return slot.index
 
     def step(self) -> list[Event]:
-        """One round for every slot at work; an empty list when none is."""
+        """One round for every slot at work; an empty list when none is.
+
+        Raises :class:`~gemmtp.errors.EngineError` when llama.cpp fails; what concerns one slot
+        alone is its :class:`Failed`.
+        """
         runs = list(self._runs.values())
         if not runs:
             return []
@@ -133,7 +140,11 @@ class Engine:
         self._draft(deciding)
         drafted = time.perf_counter()
         reading = [run for run in filling if not self._prefilling.waits(run, runs)]
-        events: list[Event] = [*self._prefilling.read_media(reading)]
+        self._prefilling.take_checkpoints(reading)
+        events: list[Event] = []
+        for run in self._prefilling.before_media(reading):
+            events += self._or_failed(run, partial(self._prefilling.read_media, run))
+        reading = [run for run in reading if not run.failed]
         rows = [row for run in deciding for row in verification_rows(run)]
         room = self.target.max_rows - len(rows)
         chunks = self._prefilling.chunks(reading, filling, room, beside=bool(deciding))
@@ -145,16 +156,26 @@ class Engine:
                 self._prefilling.pace.observe(len(rows), time.perf_counter() - began)
         output = 0
         for run in deciding:
-            events += self._verified(run, output)
+            events += self._or_failed(run, partial(self._verified, run, output))
             output += len(run.draft.tokens) + 1
         for run, n in chunks:
-            events += self._filled(run, n, output)
+            events += self._or_failed(run, partial(self._filled, run, n, output))
             output += not run.filling
         end = time.perf_counter()
         self._clock(deciding, filling, end - start, self.native_seconds - native)
-        if deciding and not filling:
+        if deciding and not filling and not any(run.failed for run in deciding):
             self._observe(deciding, drafted - start, end - drafted)
-        return events + self._finish(runs, events)
+        return events + self._finish(runs)
+
+    def _or_failed(self, run: Run, work: Callable[[], list[Event]]) -> list[Event]:
+        """The events of ``work``; where it raises, the run goes back to before it and ends."""
+        length = len(run.slot.text)
+        try:
+            return work()
+        except GemmtpError as error:
+            run.failed = True
+            self.stop(run.slot.index, length)
+            return [Failed(run.slot.index, error, run.statistics)]
 
     def generate(self, request: Request) -> Generator[Event, None, None]:
         """Submit and step until the answer ends, for a caller with one request at a time.
@@ -169,6 +190,8 @@ class Engine:
             index = self.submit(request)
             while index in self._runs:
                 for event in self.step():
+                    if isinstance(event, Failed):
+                        raise event.error
                     seen += isinstance(event, Token)
                     yield event
         finally:
@@ -187,7 +210,11 @@ class Engine:
         try:
             self._submit(request, ahead=True)
             while self._runs:
-                yield from (event for event in self.step() if isinstance(event, Prefill))
+                for event in self.step():
+                    if isinstance(event, Failed):
+                        raise event.error
+                    if isinstance(event, Prefill):
+                        yield event
         finally:
             self.stop_all()
 
@@ -351,10 +378,10 @@ class Engine:
             events.append(Token(slot.index, token, False))
         return events
 
-    def _finish(self, runs: Sequence[Run], events: Sequence[Event]) -> list[Event]:
+    def _finish(self, runs: Sequence[Run]) -> list[Event]:
         finished: list[Event] = []
         for run in runs:
-            reason = self._reason(run)
+            reason = None if run.failed else self._reason(run)
             if reason is not None:
                 self.stop(run.slot.index)
                 finished.append(Finished(run.slot.index, reason, run.statistics))

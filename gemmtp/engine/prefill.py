@@ -14,7 +14,7 @@ from gemmtp.engine.backend import Target
 from gemmtp.engine.checkpoints import Checkpoints
 from gemmtp.engine.media import decode_next, tokens_ahead, whole
 from gemmtp.engine.pace import Pace
-from gemmtp.engine.request import Prefill, Request
+from gemmtp.engine.request import Event, Prefill, Request
 from gemmtp.engine.run import Run
 from gemmtp.engine.slot import Slot, common_prefix
 
@@ -74,23 +74,28 @@ class Prefilling:
             run.statistics.cached_because = "shared with another answer"
         return False
 
-    def read_media(self, filling: Sequence[Run]) -> list[Prefill]:
-        """Take the checkpoints that are due, and decode at most one image or sound.
-
-        Other answers wait for no more than that.
-        """
+    def take_checkpoints(self, filling: Sequence[Run]) -> None:
+        """Take those that are due."""
         for run in filling:
             if run.marks and run.marks[0] == run.slot.held:
                 self.checkpoints.take(run.slot.index, run.slot.held, self._target)
                 del run.marks[0]
-        for run in filling:
-            slot, prompt, media = run.slot, run.request.prompt, run.request.media
-            if not tokens_ahead(slot.held, media, len(prompt)):
-                n = decode_next(self._target, slot.index, media, slot.held)
-                slot.held += n
-                run.statistics.evaluated += n
-                return [Prefill(slot.index, slot.held, len(prompt))]
-        return []
+
+    def before_media(self, filling: Sequence[Run]) -> list[Run]:
+        """At most one run whose image or sound is next: other answers wait for no more than one."""
+        return [
+            run
+            for run in filling
+            if not tokens_ahead(run.slot.held, run.request.media, len(run.request.prompt))
+        ][:1]
+
+    def read_media(self, run: Run) -> list[Event]:
+        """Decode the image or sound that is next."""
+        slot = run.slot
+        n = decode_next(self._target, slot.index, run.request.media, slot.held)
+        slot.held += n
+        run.statistics.evaluated += n
+        return [Prefill(slot.index, slot.held, len(run.request.prompt))]
 
     def chunks(
         self, reading: Sequence[Run], filling: Sequence[Run], room: int, *, beside: bool

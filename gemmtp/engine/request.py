@@ -12,7 +12,7 @@ from gemmtp.engine.processors import Processor
 from gemmtp.engine.sampling import SamplingParameters
 from gemmtp.engine.stats import Statistics
 from gemmtp.engine.verify import Rule
-from gemmtp.errors import UsageError
+from gemmtp.errors import GemmtpError, UsageError
 
 FinishReason = Literal["stop", "length", "context"]
 """An end token or stop string; ``max_tokens``; the end of the context."""
@@ -48,7 +48,16 @@ class Finished:
     statistics: Statistics
 
 
-Event = Token | Prefill | Finished
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The answer cannot go on, as where no token is left; the slot is free, and others go on."""
+
+    slot: int
+    error: GemmtpError
+    statistics: Statistics
+
+
+Event = Token | Prefill | Finished | Failed
 
 
 def checked_max_tokens(most: int | None) -> int | None:

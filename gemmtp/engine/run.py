@@ -34,6 +34,7 @@ class Run:
     shared: int = 0
     draft: Draft = field(default_factory=Draft)
     ended: bool = False
+    failed: bool = False
 
     @property
     def filling(self) -> bool:

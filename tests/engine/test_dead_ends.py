@@ -11,7 +11,7 @@ import pytest
 from gemmtp.engine.backend import FakeDrafter, FakeTarget, Floats, Tokens
 from gemmtp.engine.depth import FixedDepth
 from gemmtp.engine.drafting import MtpDrafting, NoDrafting
-from gemmtp.engine.engine import Engine, Request, Token
+from gemmtp.engine.engine import Engine, Failed, Finished, Request, Token
 from gemmtp.engine.processors import LogitBias
 from gemmtp.engine.sampling import SamplingParameters
 from gemmtp.engine.verify import Rule
@@ -106,3 +106,37 @@ def test_a_drafter_of_no_numbers_costs_no_more_than_time(monkeypatch: pytest.Mon
     *events, end = engine.generate(Request([1], SamplingParameters(1.0), 20))
     assert len([e for e in events if isinstance(e, Token)]) == 20
     assert end.statistics.drafted == 0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("depth", [0, 3])
+def test_one_slots_dead_end_is_not_its_neighbours(depth: int, strict: bool) -> None:
+    def made() -> Engine:
+        target = FakeTarget(N_VOCAB, 200, n_slots=3)
+        drafting = MtpDrafting(FakeDrafter(target, 0.8)) if depth else NoDrafting("plain")
+        return Engine(target, drafting, FixedDepth(depth))
+
+    prompts, alone = ([1], [2], [3, 4]), []
+    for prompt in prompts:
+        events = made().generate(Request(prompt, max_tokens=60))
+        alone.append([event.token for event in events if isinstance(event, Token)])
+    engine, said = made(), [[], [], []]  # type: ignore[var-annotated]
+    ends: dict[int, Finished | Failed] = {}
+    for prompt in prompts:
+        processors = (NothingBehind(strict),) if prompt == [2] else ()
+        engine.submit(Request(prompt, max_tokens=60, processors=processors))
+    while events := engine.step():
+        for event in events:
+            if isinstance(event, Token):
+                said[event.slot].append(event.token)
+            elif isinstance(event, Finished | Failed):
+                ends[event.slot] = event
+    failed = ends[1]
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.error, UsageError)
+    assert failed.statistics.generated == len(said[1]) == alone[1].index(LAST_WORD) + 1
+    assert said == [alone[0], alone[1][: len(said[1])], alone[2]]
+    assert engine.text(1) == [2, *said[1]]
+    # The slot is as good as before.
+    again = engine.generate(Request([2], max_tokens=60))
+    assert [event.token for event in again if isinstance(event, Token)] == alone[1]
