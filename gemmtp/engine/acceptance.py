@@ -11,7 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 PRIOR_KEPT = 0.75
-"""Acceptance assumed before anything is known, worth one observation."""
+"""Acceptance of a first token assumed before anything is known; of a later one, that before it."""
+
+PRIOR_WEIGHT = 1.0
+"""How many observations that is worth."""
 
 FORGET = 0.98
 """What an observation is worth one round later."""
@@ -80,7 +83,10 @@ class SharedAcceptance:
 
     def at(self, i: int) -> float:
         """Acceptance of the draft's token ``i`` once those before it were kept."""
-        return self.positions.share(i, PRIOR_KEPT, 1.0)
+        kept = PRIOR_KEPT
+        for position in range(i + 1):
+            kept = self.positions.share(position, kept, PRIOR_WEIGHT)
+        return kept
 
     def given(self, i: int, margin: float) -> float:
         """The same for a token whose best logit surpassed the second by ``margin``."""
@@ -91,6 +97,9 @@ class SharedAcceptance:
         return self.certainty.share(c, self.at(i), SHARED_WEIGHT)
 
     def learn(self, drafted: int, accepted: int, margins: Sequence[float]) -> None:
+        if drafted:
+            for i in range(drafted, len(self.positions.tries)):
+                self.positions.fade(i)
         for i in range(min(accepted + 1, drafted)):
             self.positions.add(i, i < accepted)
             if i < len(margins):

@@ -100,7 +100,13 @@ class Costs:
         above = next((i for i, other in enumerate(known) if other > rows), len(known) - 1)
         low, high = known[max(0, above - 1)], known[max(1, above)]
         a, b = self._verify[low].seconds, self._verify[high].seconds
-        return HOPE * max(min(a, b), a + (b - a) * (rows - low) / (high - low))
+        a_row = (b - a) / (high - low)
+        if rows > high:
+            # What comes behind a step is not another one.
+            least = self._verify[known[0]].seconds
+            a_row = min(a_row, (b - least) / (high - known[0]))
+            return HOPE * max(min(a, b), b + a_row * (rows - high))
+        return HOPE * max(min(a, b), a + a_row * (rows - low))
 
     def draft(self, slots: int) -> float:
         """Seconds of a drafter pass for ``slots`` answers; 0 before one was measured."""

@@ -56,6 +56,26 @@ def test_it_follows_a_machine_and_a_text_that_change() -> None:
     assert after >= 0.7 * best
 
 
+@pytest.mark.parametrize("before", ["prose", "code", "noise"])
+def test_it_finds_the_depths_behind_a_step_that_did_not_pay_before(before: str) -> None:
+    def verify(n: int) -> float:
+        return 1.0 + 0.09 * (n - 1) + 0.45 * (n >= 5)
+
+    best = max(rate(verify, TEXTS["certain"], depth) for depth in range(MOST + 1))
+    reached = []
+    for seed in range(24):
+        chooser = adaptive()
+        Machine(verify, TEXTS[before], seed=seed).play(chooser, 200)
+        machine = Machine(verify, TEXTS["certain"], seed=seed + 100)
+        for _ in range(15):
+            chooser.join(0, "compare")
+            machine.play(chooser, 14)
+        reached.append(machine.tokens / machine.seconds / best)
+    # A depth of 3, which is the best before the step, reaches 0.82.
+    assert min(reached) >= 0.9
+    assert np.median(reached) >= 0.96
+
+
 def test_a_stalled_round_does_not_change_its_mind() -> None:
     chooser = adaptive()
     machine = Machine(MACHINES["memory-bound"], TEXTS["code"], noise=0.02)

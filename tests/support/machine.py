@@ -80,6 +80,7 @@ MACHINES: dict[str, Verify] = {
     "a step at five rows": lambda n: 1.0 + 0.01 * n + (0.8 if n >= 5 else 0.0),
 }
 TEXTS: dict[str, Text] = {
+    "certain": [(1.0, 0.995)],
     "code": [(1.0, 0.88)],
     "prose": [(1.0, 0.55)],
     "noise": [(1.0, 0.02)],
