@@ -81,20 +81,17 @@ class SharedAcceptance:
         self.certainty = Shares(len(MARGINS) + 1)
         self.seen = [0.0] * (len(MARGINS) + 1)
 
-    def at(self, i: int) -> float:
-        """Acceptance of the draft's token ``i`` once those before it were kept."""
-        kept = PRIOR_KEPT
-        for position in range(i + 1):
-            kept = self.positions.share(position, kept, PRIOR_WEIGHT)
-        return kept
+    def by_position(self) -> list[float]:
+        """Acceptance of every token of a draft once those before it were kept."""
+        found, kept = [], PRIOR_KEPT
+        for i in range(len(self.positions.tries)):
+            kept = self.positions.share(i, kept, PRIOR_WEIGHT)
+            found.append(kept)
+        return found
 
-    def given(self, i: int, margin: float) -> float:
-        """The same for a token whose best logit surpassed the second by ``margin``."""
-        return self.of_class(i, bisect(MARGINS, margin))
-
-    def of_class(self, i: int, c: int) -> float:
-        """The same by class of certainty."""
-        return self.certainty.share(c, self.at(i), SHARED_WEIGHT)
+    def of_class(self, c: int, at: float) -> float:
+        """The same by class of certainty, at a position of which ``at`` are kept."""
+        return self.certainty.share(c, at, SHARED_WEIGHT)
 
     def learn(self, drafted: int, accepted: int, margins: Sequence[float]) -> None:
         if drafted:
@@ -128,15 +125,27 @@ class SharedAcceptance:
 
 
 class Acceptance:
-    """What one answer has shown, beside what all have."""
+    """What one answer has shown, beside what all have, up to the last :meth:`refresh`."""
 
     def __init__(self, shared: SharedAcceptance, most: int) -> None:
         self.shared = shared
         self._own = Shares(most)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Take in what was learned since; a round asks often."""
+        self._shared_at = self.shared.by_position()
+        self._at = [
+            self._own.share(i, shared, SHARED_WEIGHT) for i, shared in enumerate(self._shared_at)
+        ]
+        self._shifts = [
+            _odds(own) / _odds(shared)
+            for own, shared in zip(self._at, self._shared_at, strict=True)
+        ]
 
     def at(self, i: int) -> float:
         """Acceptance of the draft's token ``i`` once those before it were kept."""
-        return self._own.share(i, self.shared.at(i), SHARED_WEIGHT)
+        return self._at[i]
 
     def given(self, i: int, margin: float) -> float:
         """The same, knowing how sure the drafter was of it.
@@ -144,11 +153,10 @@ class Acceptance:
         What all answers have shown, shifted by how this one differs from them: a drafter may be as
         sure of prose as of code and be right less often.
         """
-        return _shifted(self.shared.given(i, margin), self._shift(i))
+        return self._of_class(i, bisect(MARGINS, margin))
 
-    def _shift(self, i: int) -> float:
-        """The odds of this answer's tokens ``i`` over those of all answers."""
-        return _odds(self.at(i)) / _odds(self.shared.at(i))
+    def _of_class(self, i: int, c: int) -> float:
+        return _shifted(self.shared.of_class(c, self._shared_at[i]), self._shifts[i])
 
     def pass_worth(self, i: int, survival: float, price: float) -> float:
         """Tokens to be gained by looking at draft token ``i`` and taking it where that pays.
@@ -156,13 +164,13 @@ class Acceptance:
         ``survival`` is the probability that those before it are kept, ``price`` what taking it
         costs, in tokens.
         """
-        shared, shift = self.shared, self._shift(i)
-        seen = sum(shared.seen)
+        classes = self.shared.seen
+        seen = sum(classes)
         if not seen:
             return max(0.0, survival * self.at(i) - price)
         return sum(
-            share / seen * max(0.0, survival * _shifted(shared.of_class(i, c), shift) - price)
-            for c, share in enumerate(shared.seen)
+            share / seen * max(0.0, survival * self._of_class(i, c) - price)
+            for c, share in enumerate(classes)
             if share
         )
 

@@ -158,6 +158,8 @@ class AdaptiveDepth:
         depths = range(self._most + 1)
         plan.draft = costs.draft(plan.slots)
         plan.verify = [costs.verify(plan.slots * (depth + 1)) for depth in depths]
+        for answer in answers:
+            answer.refresh()
         brought = [answer.tokens(self._most) for answer in answers]
         tokens = [sum(column) for column in zip(*brought, strict=True)]
         plan.rates = [tokens[d] / (plan.verify[d] + d * plan.draft) for d in depths]
