@@ -20,6 +20,7 @@ from gemmtp.chat.terminal import kept_modes
 from gemmtp.cli import structured
 from gemmtp.cli.fitting import Fitted
 from gemmtp.cli.images import STDIN, blind
+from gemmtp.cli.kept_kv import Kept
 from gemmtp.cli.oneshot import chosen_processors
 from gemmtp.cli.options import Options, chosen_depth, chosen_overflow, chosen_rule, usual_depth
 from gemmtp.cli.output import start_line
@@ -49,6 +50,7 @@ class Loaded:
     pair: Pair
     plan: Fitted
     eyes: Eyes | None
+    kept: Kept
 
 
 def converse(
@@ -98,6 +100,7 @@ def converse(
             repl.run()
     finally:
         # Another one than at the beginning after /load.
+        loaded.kept.session = repl.session
         repl.session.close()
 
 

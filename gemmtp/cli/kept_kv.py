@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from gemmtp.chat import kvstate, shelf
 from gemmtp.chat.kvstate import CannotRestoreError, Made
@@ -18,15 +19,23 @@ WINDOW_BYTES = 1 << 30
 """Room for one checkpoint of the largest model, with which the next turn goes behind its answer."""
 
 
+@dataclass(slots=True)
+class Kept:
+    """Whose cache is saved; a chat may go on with another session than it began with."""
+
+    session: Session
+
+
 @contextmanager
 def kept_kv(
     session: Session, pair: Pair, files: CheckedPair, context: ContextOptions, *, save: bool
-) -> Iterator[None]:
+) -> Iterator[Kept]:
     """Restore the cache that was saved for ``session``; with ``save`` save it when leaving.
 
-    It is saved as well when Ctrl-C or SIGTERM ends the work. What stands against it is one note on
-    stderr.
+    It is saved as well when Ctrl-C or SIGTERM ends the work, for the session that there is by then.
+    What stands against it is one note on stderr.
     """
+    kept = Kept(session)
     saved = session.recorded and shelf.kv_path(session.name).exists()
     if saved or save:
         points = pair.engine.checkpoints
@@ -34,14 +43,14 @@ def kept_kv(
     if saved:
         _restore(session, pair, files, context)
     if not save:
-        yield
+        yield kept
         return
     try:
-        yield
+        yield kept
     except (KeyboardInterrupt, Terminated):
-        _save(session, pair, files, context)
+        _save(kept.session, pair, files, context)
         raise
-    _save(session, pair, files, context)
+    _save(kept.session, pair, files, context)
 
 
 def _restore(session: Session, pair: Pair, files: CheckedPair, context: ContextOptions) -> None:

@@ -110,14 +110,15 @@ def answer(options: Options) -> None:
         loading(files.name) as progress,
         opened(plan, depth, progress, lookup=lookup) as (pair, plan),
         learned(depth, plan.files, plan.context, plan.load),
-        kept_kv(session, pair, plan.files, plan.context, save=options.session.save_kv),
+        kept_kv(session, pair, plan.files, plan.context, save=options.session.save_kv) as kept,
         opened_eyes(projector, pair, plan) as eyes,
     ):
         progress.close()
         if chats:
             from gemmtp.cli.chatting import Loaded, converse
 
-            converse(options, Loaded(files, checked, pair, plan, eyes), session, sampling, shape)
+            loaded = Loaded(files, checked, pair, plan, eyes, kept)
+            converse(options, loaded, session, sampling, shape)
             return
         output = output_of(options, files, pair.model, session)
         output.start(start_line(files.name, pair, plan))

@@ -152,3 +152,28 @@ def test_suspended_and_resumed(start: Start, tmp_path: Path) -> None:
     shell.sendline("exit")
     shell.expect(pexpect.EOF)
     shell.close()
+
+
+def test_save_kv_saves_for_the_session_that_was_gone_on_with(start: Start, tmp_path: Path) -> None:
+    first = start("--session", "other")
+    first.send("What is 2 + 2?\r")
+    first.expect_exact("= 4")
+    first.expect(READY)
+    first.send("/bye\r")
+    assert code(first) == 0
+    child = start("--session", "first", "--save-kv")
+    child.send("What is 3 + 4?\r")
+    child.expect_exact("= 7")
+    child.expect(READY)
+    child.send("/load other\r")
+    child.expect("going on with other")
+    child.send("What is 1 + 1?\r")
+    child.expect_exact("= 2")
+    child.expect(READY)
+    child.send("/bye\r")
+    assert code(child) == 0
+    assert [path.stem for path in tmp_path.glob("state/sessions/*.kv")] == ["other"]
+    back = start("--session", "other")
+    assert "not used" not in back.before
+    back.send("What is 5 + 1?\r")
+    back.expect_exact("= 6")
