@@ -21,6 +21,10 @@ STALE_ROUNDS = 100
 OUTLIER = 2.0
 """A round counts at most so many times its estimate: a machine may stall for a moment."""
 
+STALE_HOPE = 0.05
+"""How much less a stale cost is taken to be: what was measured while the machine was busy is tried
+again, and what has long been nearly as good."""
+
 TRIES = 2
 """Rounds after which a cost counts as known."""
 
@@ -91,7 +95,9 @@ class Costs:
     def verify(self, rows: int) -> float:
         """Seconds of a target pass over ``rows``. Something must have been measured."""
         if self.knows(rows):
-            return self._verify[bucket_of(rows)].seconds
+            cost = self._verify[bucket_of(rows)]
+            stale = min(1.0, (self._now - cost.last) / STALE_ROUNDS)
+            return cost.seconds * (1.0 - STALE_HOPE * stale)
         known = sorted(other for other in self._verify if self.knows(other))
         if not known:
             return HOPE * min(cost.seconds for cost in self._verify.values())
