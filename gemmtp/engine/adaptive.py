@@ -157,7 +157,9 @@ class AdaptiveDepth:
         """Fill in what every depth costs and brings, over all slots."""
         depths = range(self._most + 1)
         plan.draft = costs.draft(plan.slots)
-        plan.verify = [costs.verify(plan.slots * (depth + 1)) for depth in depths]
+        # Beside others a row's price is a small difference of large costs, which hope would swallow.
+        seconds = costs.hoped if plan.slots == 1 else costs.verify
+        plan.verify = [seconds(plan.slots * (depth + 1)) for depth in depths]
         for answer in answers:
             answer.refresh()
         brought = [answer.tokens(self._most) for answer in answers]

@@ -95,9 +95,7 @@ class Costs:
     def verify(self, rows: int) -> float:
         """Seconds of a target pass over ``rows``. Something must have been measured."""
         if self.knows(rows):
-            cost = self._verify[bucket_of(rows)]
-            stale = min(1.0, (self._now - cost.last) / STALE_ROUNDS)
-            return cost.seconds * (1.0 - STALE_HOPE * stale)
+            return self._verify[bucket_of(rows)].seconds
         known = sorted(other for other in self._verify if self.knows(other))
         if not known:
             return HOPE * min(cost.seconds for cost in self._verify.values())
@@ -113,6 +111,14 @@ class Costs:
             a_row = min(a_row, (b - least) / (high - known[0]))
             return HOPE * max(min(a, b), b + a_row * (rows - high))
         return HOPE * max(min(a, b), a + a_row * (rows - low))
+
+    def hoped(self, rows: int) -> float:
+        """The same, and a little less where it is stale."""
+        if not self.knows(rows):
+            return self.verify(rows)
+        cost = self._verify[bucket_of(rows)]
+        stale = min(1.0, (self._now - cost.last) / STALE_ROUNDS)
+        return cost.seconds * (1.0 - STALE_HOPE * stale)
 
     def draft(self, slots: int) -> float:
         """Seconds of a drafter pass for ``slots`` answers; 0 before one was measured."""
