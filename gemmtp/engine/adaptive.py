@@ -157,7 +157,7 @@ class AdaptiveDepth:
         """Fill in what every depth costs and brings, over all slots."""
         depths = range(self._most + 1)
         plan.draft = costs.draft(plan.slots)
-        # Beside others a row's price is a small difference of large costs, which hope would swallow.
+        # Beside others a row costs a small difference of large costs, which hope would swallow.
         seconds = costs.hoped if plan.slots == 1 else costs.verify
         plan.verify = [seconds(plan.slots * (depth + 1)) for depth in depths]
         for answer in answers:
