@@ -28,6 +28,10 @@ SHARED_WEIGHT = 2.0
 MARGINS = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0)
 """Borders, in logits, between the classes of a drafter's certainty."""
 
+_CALIBRATED = (0.56, 0.68, 0.82, 0.92, 0.97, 0.993, 0.999, 1.0)
+"""How probable the better of two tokens is, by class, where their logits are all there is: what a
+drafter that knows itself is kept at most, assumed before anything is known of the class."""
+
 LEAST_SHARE = 0.01
 """Nothing is taken to be surer than one in a hundred, or ninety-nine."""
 
@@ -91,7 +95,7 @@ class SharedAcceptance:
 
     def of_class(self, c: int, at: float) -> float:
         """The same by class of certainty, at a position of which ``at`` are kept."""
-        return self.certainty.share(c, at, SHARED_WEIGHT)
+        return self.certainty.share(c, min(at, _CALIBRATED[c]), SHARED_WEIGHT)
 
     def learn(self, drafted: int, accepted: int, margins: Sequence[float]) -> None:
         if drafted:
