@@ -191,7 +191,9 @@ def _propose(logits: Floats, want: Want, draft: Draft) -> bool:
         return False
     if want.stops is not None:
         draft.margins.append(_margin(logits, best))
-        if not want.stops.takes(want.slot, draft.margins):
+        # The target reads no row for an end, which therefore costs nothing.
+        ends = want.proposal is None and best in want.stop_tokens
+        if not ends and not want.stops.takes(want.slot, draft.margins):
             return False
     if want.proposal is None:
         token = best

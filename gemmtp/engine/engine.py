@@ -146,6 +146,7 @@ class Engine:
             events += self._or_failed(run, partial(self._prefilling.read_media, run))
         reading = [run for run in reading if not run.failed]
         rows = [row for run in deciding for row in verification_rows(run)]
+        decided = len(rows)
         room = self.target.max_rows - len(rows)
         chunks = self._prefilling.chunks(reading, filling, room, beside=bool(deciding))
         rows += [row for run, n in chunks for row in prompt_rows(run, n)]
@@ -156,15 +157,16 @@ class Engine:
                 self._prefilling.pace.observe(len(rows), time.perf_counter() - began)
         output = 0
         for run in deciding:
-            events += self._or_failed(run, partial(self._verified, run, output))
-            output += len(run.draft.tokens) + 1
+            read = len(run.rows)
+            events += self._or_failed(run, partial(self._verified, run, output, read))
+            output += read
         for run, n in chunks:
             events += self._or_failed(run, partial(self._filled, run, n, output))
             output += not run.filling
         end = time.perf_counter()
         self._clock(deciding, filling, end - start, self.native_seconds - native)
         if deciding and not filling and not any(run.failed for run in deciding):
-            self._observe(deciding, drafted - start, end - drafted)
+            self._observe(deciding, decided, drafted - start, end - drafted)
         return events + self._finish(runs)
 
     def _or_failed(self, run: Run, work: Callable[[], list[Event]]) -> list[Event]:
@@ -343,10 +345,10 @@ class Engine:
             return 0
         return min(self.target.max_outputs, self.target.max_rows) // self.target.n_slots - 1
 
-    def _verified(self, run: Run, output: int) -> list[Event]:
+    def _verified(self, run: Run, output: int, read: int) -> list[Event]:
         """Choose tokens at the run's output rows and cut the cache behind the last kept one."""
         slot, draft = run.slot, run.draft.tokens
-        emitted = self._emit(run, output, run.draft)
+        emitted = self._emit(run, output, read, run.draft)
         accepted = next((i for i, t in enumerate(emitted) if draft[i : i + 1] != [t]), len(emitted))
         hidden = [self.target.hidden(output + i) for i in range(len(emitted))]
         # With the row before them: all of a round's tokens may be cut again.
@@ -362,8 +364,8 @@ class Engine:
         run.statistics.overlap = run.verifier.overlap
         return [Token(slot.index, token, i < accepted) for i, token in enumerate(emitted)]
 
-    def _emit(self, run: Run, output: int, draft: Draft) -> list[int]:
-        rows = Rows(self.target, output, run.slot.text, run.processors)
+    def _emit(self, run: Run, output: int, read: int, draft: Draft) -> list[int]:
+        rows = Rows(self.target, output, read, run.slot.text, run.processors)
         return run.verifier.verify(rows, draft, run.ends)
 
     def _filled(self, run: Run, n: int, output: int) -> list[Event]:
@@ -373,7 +375,7 @@ class Engine:
         events: list[Event] = [Prefill(slot.index, slot.held, len(run.request.prompt))]
         if not run.filling and not run.ahead:
             slot.last_hidden = np.array(self.target.hidden(output))[np.newaxis]
-            (token,) = self._emit(run, output, Draft())
+            (token,) = self._emit(run, output, 1, Draft())
             run.statistics.generated += 1
             events.append(Token(slot.index, token, False))
         return events
@@ -411,11 +413,11 @@ class Engine:
         for run in filling:
             run.statistics.prompt_seconds += seconds
 
-    def _observe(self, runs: Sequence[Run], draft: float, verify: float) -> None:
+    def _observe(self, runs: Sequence[Run], rows: int, draft: float, verify: float) -> None:
         """Tell the choosers of depths what a round of answers alone has cost."""
         round = Round(
             slots=len(runs),
-            rows=sum(len(run.draft.tokens) + 1 for run in runs),
+            rows=rows,
             steps=max(run.draft.passes for run in runs),
             draft_seconds=draft,
             verify_seconds=verify,

@@ -48,6 +48,14 @@ class Run:
         """
         return self.request.sampling.seed is not None and self.statistics.rule != "compare"
 
+    @property
+    def rows(self) -> list[int]:
+        """The tokens that the target reads in a round: nothing follows a drafted end."""
+        draft = self.draft.tokens
+        if draft and draft[-1] in self.request.stop_tokens:
+            draft = draft[:-1]
+        return [self.slot.text[-1], *draft]
+
     def ends(self, token: int) -> bool:
         """Whether the text ends with ``token``; asked once for every emitted token."""
         request = self.request
@@ -64,8 +72,7 @@ def choosers(runs: Sequence[Run]) -> list[DepthChooser]:
 
 def verification_rows(run: Run) -> list[Row]:
     slot = run.slot
-    tokens = [slot.text[-1], *run.draft.tokens]
-    return [Row(slot.index, token, slot.held + i, True) for i, token in enumerate(tokens)]
+    return [Row(slot.index, token, slot.held + i, True) for i, token in enumerate(run.rows)]
 
 
 def prompt_rows(run: Run, n: int) -> list[Row]:

@@ -35,17 +35,19 @@ _ACCEPT, _EMIT = 2, 3
 class Rows:
     """The output rows of one slot after a target decode, with the slot's processors.
 
-    Row i follows ``history`` and the first i tokens of the draft. Each row is read once.
+    Row i follows ``history`` and the first i tokens of the draft; there are ``n``, one more than
+    drafted tokens or, behind a drafted end, as many. Each row is read once.
     """
 
     def __init__(
         self,
         target: Target,
         first: int,
+        n: int,
         history: list[int],
         processors: Sequence[Processor],
     ) -> None:
-        self._target, self._first = target, first
+        self._target, self._first, self._n = target, first, n
         self._processors = processors
         self.history = history
 
@@ -69,11 +71,13 @@ class Rows:
         return logits
 
     def behind_draft(self, i: int) -> Floats | None:
-        """The same; None where the draft leads to where no token is left.
+        """The same; None where nothing follows: behind an end, and where no token is left.
 
         What leads there is not said yet, and may never be. Nothing is drafted before row 0, so that
         raises.
         """
+        if i == self._n:
+            return None
         try:
             return self.logits(i)
         except UsageError:

@@ -10,6 +10,7 @@ from gemmtp.engine.depth import FixedDepth
 from gemmtp.engine.drafting import MtpDrafting, NoDrafting
 from gemmtp.engine.engine import Engine, Event, Finished, Prefill, Request, Token
 from gemmtp.engine.sampling import SamplingParameters
+from gemmtp.engine.verify import Rule
 from gemmtp.errors import EngineError, PromptTooLongError, UsageError
 
 
@@ -43,6 +44,31 @@ def test_several_slots_say_what_each_says_alone() -> None:
     ]
     events = run_all(engine)
     assert [tokens_of(events, slot) for slot in slots] == alone
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("rule", ["compare", "reject", "block"])
+def test_nothing_is_read_behind_a_drafted_end(rule: Rule, temperature: float) -> None:
+    sampling = SamplingParameters(temperature)
+    whole = tokens_of(list(engine_of(FakeTarget()).generate(Request([1], max_tokens=20))))
+    # Drafts of 4 by a drafter that is always right: 1 token, 5, 5, and the end is drafted third.
+    end = whole[13]
+    assert end not in whole[:13]
+    target = FakeTarget()
+    engine = engine_of(target, depth=4, skill=1.0)
+    request = Request([1], sampling, 20, frozenset({end}), accept=rule)
+    *events, finished = engine.generate(request)
+    assert isinstance(finished, Finished)
+    assert finished.reason == "stop" or temperature
+    said = tokens_of(events)
+    if not temperature:
+        assert said == whole[:14]
+        assert target.decodes == [1, 5, 5, 3]
+        assert finished.statistics.drafted == finished.statistics.accepted == 11
+    # The slot is as good as any: what follows in another turn is what a fresh one says.
+    more = Request([1, *said, 2], max_tokens=9)
+    fresh = engine_of(FakeTarget()).generate(more)
+    assert tokens_of(list(engine.generate(more))) == tokens_of(list(fresh))
 
 
 def test_a_newcomer_joins_beside_a_running_answer() -> None:

@@ -303,6 +303,17 @@ def test_the_engine_emits_the_targets_distribution(
     assert deviations(counts, law_of_target(sampling, processing)) < BOUND
 
 
+@pytest.mark.parametrize("rule", ["compare", "reject", "block"])
+def test_an_end_that_is_drafted_changes_no_distribution(rule: Rule) -> None:
+    ends = frozenset({4})
+    counts = counted(
+        SAMPLES, rule, FILTERED, source=Mixed, processing=processors(), stop_tokens=ends
+    )
+    expected = law_of_target(FILTERED, processors(), ends)
+    assert deviations(counts, expected) < BOUND
+    assert 0.1 < sum(p for text, p in expected.items() if text[-1] == 4) < 0.9
+
+
 @pytest.mark.parametrize("rule", ["reject", "block"])
 def test_a_sure_token_that_is_proposed_undrawn_changes_no_distribution(
     rule: Rule, monkeypatch: pytest.MonkeyPatch

@@ -106,25 +106,40 @@ def counted(
     depth: DepthChooser | None = None,
     source: Source = MtpDrafting,
     processing: tuple[Processor, ...] = (),
+    stop_tokens: frozenset[int] = frozenset(),
 ) -> Counter[Text]:
     """How often each text is said in ``n`` answers; rule None decodes plainly."""
     target = WideTarget(n_vocab=VOCABULARY, n_ctx=64, seed=5)
     drafting = NoDrafting("plain") if rule is None else source(RoughDrafter(target))
     engine = Engine(target, drafting, depth or FixedDepth(2))
-    request = Request(PROMPT, sampling, LENGTH, accept=rule or "auto", processors=processing)
+    request = Request(
+        PROMPT,
+        sampling,
+        LENGTH,
+        stop_tokens,
+        accept=rule or "auto",
+        processors=processing,
+    )
     return Counter(
         tuple(event.token for event in engine.generate(request) if isinstance(event, Token))
         for _ in range(n)
     )
 
 
-def law(sampling: SamplingParameters, processing: tuple[Processor, ...] = ()) -> dict[Text, float]:
+def law(
+    sampling: SamplingParameters,
+    processing: tuple[Processor, ...] = (),
+    stop_tokens: frozenset[int] = frozenset(),
+) -> dict[Text, float]:
     """The target's own law of texts, from its processed rows one after another."""
     target, shape = WideTarget(n_vocab=VOCABULARY, seed=5), Shaper(sampling)
     whole: dict[Text, float] = {(): 1.0}
     for _ in range(LENGTH):
         longer = {}
         for text, probability in whole.items():
+            if stop_tokens.intersection(text[-1:]):
+                longer[text] = probability
+                continue
             logits = target.next_logits([*PROMPT, *text]).copy()
             for processor in (made.fork() for made in processing):
                 # The first look is at the prompt; the answer follows token by token.
