@@ -137,7 +137,7 @@ class AdaptiveDepth:
             regime.tried[plan.forced] = regime.tried.get(plan.forced, 0) + 1
             return [plan.forced] * len(slots)
         answers = [self._answers[slot] for slot in slots]
-        self._rate(plan, costs, answers)
+        self._rate(plan, costs, answers, hopeful=plan.slots == 1 and regime.best > 0)
         plan.forced = self._probe(regime, costs, plan)
         if plan.forced is not None:
             return [plan.forced] * len(slots)
@@ -153,12 +153,17 @@ class AdaptiveDepth:
                 answer.rest(regime.rest)
         return [self._most if slot in begin else 0 for slot in slots]
 
-    def _rate(self, plan: _Plan, costs: Costs, answers: Sequence[Acceptance]) -> None:
-        """Fill in what every depth costs and brings, over all slots."""
+    def _rate(
+        self, plan: _Plan, costs: Costs, answers: Sequence[Acceptance], *, hopeful: bool
+    ) -> None:
+        """Fill in what every depth costs and brings, over all slots.
+
+        Who does not draft is not ``hopeful``: a trial from time to time is cheaper. Nor are many:
+        beside others a row costs a small difference of large costs, which hope would swallow.
+        """
         depths = range(self._most + 1)
         plan.draft = costs.draft(plan.slots)
-        # Beside others a row costs a small difference of large costs, which hope would swallow.
-        seconds = costs.hoped if plan.slots == 1 else costs.verify
+        seconds = costs.hoped if hopeful else costs.verify
         plan.verify = [seconds(plan.slots * (depth + 1)) for depth in depths]
         for answer in answers:
             answer.refresh()
