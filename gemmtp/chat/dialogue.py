@@ -52,7 +52,9 @@ See = Callable[[Sequence[int], Sequence[Message]], tuple[list[int], tuple[Media,
 
 Form = Callable[[SamplingParameters, bool], Processor]
 """Makes what holds an answer to a form, for the parameters and whether a thought may come first."""
+
 Penalise = Callable[[PenaltyParameters], Sequence[Processor]]
+"""Makes the processors of penalties, which know the vocabulary."""
 
 FREE_SHARE, MOST_CHECKPOINT_BYTES = 4, 4 << 30
 """Checkpoints take a quarter of the free host memory, 4 GiB at most, unless told otherwise."""
@@ -78,7 +80,7 @@ class Dialogue:
     processors: tuple[Processor, ...] = ()
     penalties: PenaltyParameters = field(default_factory=PenaltyParameters)
     penalise: Penalise = PenaltyParameters.processors
-    """Makes the penalties; their order is behind ``processors``."""
+    """They come behind ``processors``."""
     form: Form | None = None
     """Holds answers to a grammar; summaries are free of it."""
     tools: tuple[Mapping[str, Any], ...] = ()
@@ -300,7 +302,7 @@ class Dialogue:
             sampling=SamplingParameters(),
             max_tokens=room,
             stop=None,
-            processors=(*self.processors, *self.penalise(self.penalties)),
+            processors=self._changing,
         )
         if len(request.prompt) + room > self.n_ctx:
             return ""
@@ -314,13 +316,17 @@ class Dialogue:
                         writing.feed(token, drafted)
         return writing.message.text.strip()
 
+    @property
+    def _changing(self) -> tuple[Processor, ...]:
+        """What changes the logits of everything the model says."""
+        return (*self.processors, *self.penalise(self.penalties))
+
     def _request(self, messages: Sequence[Message], said: Sequence[int] = ()) -> Request:
         """The request for an answer to ``messages``, or for the rest of one that began."""
         model = self.pair.model
         prompt, media = self._prompt(messages)
         most = self.max_tokens
-        changing = (*self.processors, *self.penalise(self.penalties))
-        processors = [processor.fork() for processor in changing]
+        processors = [processor.fork() for processor in self._changing]
         if self.form is not None:
             processors.append(self.form(self.sampling, self.thinking))
         for processor in processors:

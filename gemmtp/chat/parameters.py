@@ -34,17 +34,23 @@ def _number(word: str, kind: type[int] | type[float]) -> Any:
         raise UsageError(f"{word!r} is no {name}.") from None
 
 
-def _sampling(name: str, summary: str, kind: type[int] | type[float]) -> Parameter:
+def _field(of: str, name: str, summary: str, kind: type[int] | type[float]) -> Parameter:
+    """The field ``name`` of the dialogue's frozen parameters ``of``; None is written as off."""
+    words = (OFF,) if name == "seed" else ()
+
     def show(repl: Repl) -> str:
-        value = getattr(repl.dialogue.sampling, name)
+        value = getattr(getattr(repl.dialogue, of), name)
         return OFF if value is None else f"{value:g}" if kind is float else f"{value}"
 
     def set(repl: Repl, word: str) -> None:
-        value = None if word == OFF and name == "seed" else _number(word, kind)
-        changed: dict[str, Any] = {name: value}
-        repl.dialogue.sampling = replace(repl.dialogue.sampling, **changed)
+        changed: dict[str, Any] = {name: None if word in words else _number(word, kind)}
+        setattr(repl.dialogue, of, replace(getattr(repl.dialogue, of), **changed))
 
-    return Parameter(summary, show, set, (OFF,) if name == "seed" else ())
+    return Parameter(summary, show, set, words)
+
+
+def _sampling(name: str, summary: str, kind: type[int] | type[float]) -> Parameter:
+    return _field("sampling", name, summary, kind)
 
 
 PENALTIES: Mapping[str, str] = {
@@ -61,14 +67,7 @@ PENALTIES: Mapping[str, str] = {
 
 
 def _penalty(name: str, summary: str, kind: type[int] | type[float] = float) -> Parameter:
-    def show(repl: Repl) -> str:
-        return f"{getattr(repl.dialogue.penalties, PENALTIES[name]):g}"
-
-    def set(repl: Repl, word: str) -> None:
-        changed: dict[str, Any] = {PENALTIES[name]: _number(word, kind)}
-        repl.dialogue.penalties = replace(repl.dialogue.penalties, **changed)
-
-    return Parameter(summary, show, set)
+    return _field("penalties", PENALTIES[name], summary, kind)
 
 
 def _show_max_tokens(repl: Repl) -> str:

@@ -190,7 +190,7 @@ def chosen_context(options: Options, checked: CheckedPair, depth: DepthChooser) 
     if n_ctx > trained:
         sys.stderr.write(f"note: the model was trained for {trained:,} positions, not {n_ctx:,}\n")
     if options.threads < 0:
-        raise UsageError("The number of threads cannot be negative.", "0 takes every core.")
+        raise UsageError("The number of threads cannot be negative.", "0 takes the physical cores.")
     kv: KvType = kv_name  # type: ignore[assignment]
     return ContextOptions(n_ctx=n_ctx, max_depth=depth.most, kv=kv, threads=options.threads)
 

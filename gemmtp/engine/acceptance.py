@@ -207,11 +207,11 @@ class Acceptance:
         self.shared.rest(rounds)
         self._own.fade(rounds=rounds)
 
-    def tokens(self, most: int) -> list[float]:
-        """By depth 0 to ``most``: tokens a round is expected to emit, the target's included."""
+    def tokens(self) -> list[float]:
+        """By depth from 0 on, tokens a round is expected to emit, the target's included."""
         tokens, kept = [1.0], 1.0
-        for i in range(most):
-            kept *= self.at(i)
+        for at in self._at:
+            kept *= at
             tokens.append(tokens[-1] + kept)
         return tokens
 

@@ -167,7 +167,7 @@ class AdaptiveDepth:
         plan.verify = [seconds(plan.slots * (depth + 1)) for depth in depths]
         for answer in answers:
             answer.refresh()
-        brought = [answer.tokens(self._most) for answer in answers]
+        brought = [answer.tokens() for answer in answers]
         tokens = [sum(column) for column in zip(*brought, strict=True)]
         plan.rates = [tokens[d] / (plan.verify[d] + d * plan.draft) for d in depths]
         plan.best = max(depths, key=plan.rates.__getitem__)

@@ -15,8 +15,9 @@ rule of sample-and-compare).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
+from itertools import chain
 
 import numpy as np
 
@@ -145,7 +146,8 @@ class Engine:
         for run in self._prefilling.before_media(reading):
             events += self._or_failed(run, partial(self._prefilling.read_media, run))
         reading = [run for run in reading if not run.failed]
-        rows = [row for run in deciding for row in verification_rows(run)]
+        verifying = [verification_rows(run) for run in deciding]
+        rows = list(chain.from_iterable(verifying))
         decided = len(rows)
         room = self.target.max_rows - len(rows)
         chunks = self._prefilling.chunks(reading, filling, room, beside=bool(deciding))
@@ -156,8 +158,7 @@ class Engine:
             if not deciding:
                 self._prefilling.pace.observe(len(rows), time.perf_counter() - began)
         output = 0
-        for run in deciding:
-            read = len(run.rows)
+        for run, read in zip(deciding, map(len, verifying), strict=True):
             events += self._or_failed(run, partial(self._verified, run, output, read))
             output += read
         for run, n in chunks:
@@ -190,12 +191,9 @@ class Engine:
         index, seen = None, len(request.prompt)
         try:
             index = self.submit(request)
-            while index in self._runs:
-                for event in self.step():
-                    if isinstance(event, Failed):
-                        raise event.error
-                    seen += isinstance(event, Token)
-                    yield event
+            for event in self._stepped():
+                seen += isinstance(event, Token)
+                yield event
         finally:
             if index is None:
                 self.stop_all()
@@ -211,14 +209,17 @@ class Engine:
             raise EngineError("Other requests are at work; use submit() and step().")
         try:
             self._submit(request, ahead=True)
-            while self._runs:
-                for event in self.step():
-                    if isinstance(event, Failed):
-                        raise event.error
-                    if isinstance(event, Prefill):
-                        yield event
+            yield from (event for event in self._stepped() if isinstance(event, Prefill))
         finally:
             self.stop_all()
+
+    def _stepped(self) -> Iterator[Event]:
+        """The events of all steps to come; raises the error of an answer that fails."""
+        while self._runs:
+            for event in self.step():
+                if isinstance(event, Failed):
+                    raise event.error
+                yield event
 
     def stop(self, index: int, length: int | None = None) -> Statistics | None:
         """Free a slot, whatever a step left undone; its text is cut to its first ``length`` tokens.

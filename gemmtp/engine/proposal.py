@@ -83,10 +83,6 @@ class Sharpness:
             return self.among(near, factor)
         return self._shapers[factor](logits)
 
-    def alone(self, best: int) -> _Near:
-        """What matters of a row whose best token is sure."""
-        return _Near(np.array([best]), np.zeros(1, np.float32))
-
     def near(self, logits: Floats) -> _Near:
         """A copy of what matters of a row."""
         ids = top_k(logits, self._looked_at)
@@ -136,7 +132,10 @@ class Proposal:
         """
         near, sure = None, margin is not None and margin >= self._sharpness.sure_margin
         if self._looking:
-            near = self._sharpness.alone(best) if sure else self._sharpness.near(logits)
+            if sure:
+                near = _Near(np.array([best]), np.zeros(1, np.float32))
+            else:
+                near = self._sharpness.near(logits)
             self._rows.append(near)
         if sure or self.factor == 0.0:
             return Proposed(best, Distribution.certain(best))

@@ -48,14 +48,6 @@ class Run:
         """
         return self.request.sampling.seed is not None and self.statistics.rule != "compare"
 
-    @property
-    def rows(self) -> list[int]:
-        """The tokens that the target reads in a round: nothing follows a drafted end."""
-        draft = self.draft.tokens
-        if draft and draft[-1] in self.request.stop_tokens:
-            draft = draft[:-1]
-        return [self.slot.text[-1], *draft]
-
     def ends(self, token: int) -> bool:
         """Whether the text ends with ``token``; asked once for every emitted token."""
         request = self.request
@@ -71,8 +63,12 @@ def choosers(runs: Sequence[Run]) -> list[DepthChooser]:
 
 
 def verification_rows(run: Run) -> list[Row]:
-    slot = run.slot
-    return [Row(slot.index, token, slot.held + i, True) for i, token in enumerate(run.rows)]
+    """The newest token and the draft; nothing follows a drafted end, which is not read."""
+    slot, draft = run.slot, run.draft.tokens
+    if draft and draft[-1] in run.request.stop_tokens:
+        draft = draft[:-1]
+    tokens = [slot.text[-1], *draft]
+    return [Row(slot.index, token, slot.held + i, True) for i, token in enumerate(tokens)]
 
 
 def prompt_rows(run: Run, n: int) -> list[Row]:
